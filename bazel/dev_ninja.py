@@ -1,0 +1,83 @@
+"""Writes build.ninja for dev.sh: python3 dev_ninja.py ROOT BUILD_FOLDER VARIANT (product, asan or tsan).
+
+One object a source, one archive of everything but the two main.c files, the two programs, and one program a unit test.
+The flags are those of bazel/flags.bzl. This is for engineers' edit-compile-run loop; Bazel makes what is shipped.
+"""
+import glob
+import os
+import sys
+
+LIBRARY_FOLDERS = ["base", "wire", "wire/gen", "rpc", "gcs", "store", "objects", "sched", "procs", "agent", "node", "cli"]
+
+
+def read_flags(root):
+    flags = {}
+    with open(os.path.join(root, "bazel/flags.bzl"), encoding="utf-8") as f:
+        exec(compile(f.read(), "flags.bzl", "exec"), flags)  # plain assignments of lists
+    return flags
+
+
+def main():
+    root, build, variant = sys.argv[1:4]
+    flags = read_flags(root)
+    mode = {"product": flags["PRODUCT_FLAGS"], "asan": flags["ASAN_FLAGS"], "tsan": flags["TSAN_FLAGS"]}[variant]
+    grpc = flags["GRPC_SHARED"] if variant == "tsan" else flags["GRPC_STATIC"]
+    cflags = flags["C_FLAGS"] + mode + ["-I" + root, "-I" + build + "/gen"]
+    ldflags = mode + flags["LINK_FLAGS"]
+    if variant != "product":  # the sanitizers' run time is shared with gRPC's own needs
+        ldflags = [f for f in ldflags if not f.startswith("-static-lib")]
+    libs = grpc + flags["C_LIBS"] + flags["SYSTEM_LIBS"]
+    join = lambda words: " ".join(w.replace("$", "$$") for w in words)
+    out = [
+        "cflags = " + join(cflags),
+        "ldflags = " + join(ldflags),
+        "libs = " + join(libs),
+        "rule cc\n  command = gcc $cflags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d\n  deps = gcc\n  description = cc $in",
+        "rule ar\n  command = rm -f $out && ar crs $out $in\n  description = ar $out",
+        "rule link\n  command = gcc $ldflags $in -o $out $libs\n  description = link $out",
+        "rule protoc\n  command = cd %s && protoc-c -I. --c_out=%s/gen raylet-c/wire/ray.proto\n  description = protoc-c" % (root, build),
+    ]
+    proto = build + "/gen/raylet-c/wire/ray.pb-c"
+    out.append("build %s.c | %s.h: protoc %s/raylet-c/wire/ray.proto" % (proto, proto, root))
+
+    def compile_one(source):
+        relative = os.path.relpath(source, build + "/gen" if source.startswith(build + "/gen/") else root)
+        target = "%s/obj/%s.o" % (build, relative[:-2])
+        out.append("build %s: cc %s || %s.h" % (target, source, proto))
+        return target
+
+    sources = [s for d in LIBRARY_FOLDERS for s in sorted(glob.glob("%s/raylet-c/%s/*.c" % (root, d)))] + [proto + ".c"]
+    mains = {"node": "raylet", "cli": "raylet-c"}
+    programs, objects = {}, []
+    for source in sources:
+        folder = os.path.basename(os.path.dirname(source))
+        target = compile_one(source)
+        if os.path.basename(source) == "main.c" and folder in mains:
+            programs[mains[folder]] = target
+        else:
+            objects.append(target)
+    archive = build + "/librc.a"
+    out.append("build %s: ar %s" % (archive, " ".join(objects)))
+    default, tests = [], []
+    for name, target in programs.items():
+        out.append("build %s/%s: link %s %s" % (build, name, target, archive))
+        default.append(build + "/" + name)
+    for source in sorted(glob.glob(root + "/raylet-c/*/test/*.c")):
+        name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
+        out.append("build %s: link %s %s" % (name, compile_one(source), archive))
+        tests.append(name)
+        out.append("build test-%s: phony %s" % (os.path.basename(name), name))
+    out.append("build tests: phony " + " ".join(tests))
+    out.append("build all: phony " + " ".join(default or [archive]))
+    out.append("default all")
+    text = "\n".join(out) + "\n"
+    path = build + "/build.ninja"
+    os.makedirs(build, exist_ok=True)
+    os.makedirs(build + "/gen", exist_ok=True)
+    old = open(path, encoding="utf-8").read() if os.path.exists(path) else None
+    if old != text:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+main()
