@@ -1,0 +1,90 @@
+"""Checks that the folders of raylet-c include only what the table in raylet-c/README.md allows.
+
+    python3 bazel/check_includes.py raylet-c/README.md
+
+Rules: a source includes our headers by their path from the root; from another folder only if the table lets it; grpc/ is
+included in rpc/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen through wire's). Tests and fuzz
+targets of a folder follow the folder's rule. A folder with sources that the table lacks is an error.
+"""
+import os
+import re
+import sys
+
+ROW = re.compile(r"^\|\s*`(\w+)/`\s*\|(.*)\|\s*([^|]*?)\s*\|\s*$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "rdma/": {"fabric"}}
+
+
+def read_table(path):
+    """folder -> the set of folders it may include."""
+    table = {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            row = ROW.match(line)
+            if not row:
+                continue
+            folder, allowed = row.group(1), row.group(3)
+            table[folder] = allowed
+    folders = set(table)
+    for folder, allowed in table.items():
+        if allowed == "all":
+            table[folder] = folders
+        elif allowed == "nothing of ours":
+            table[folder] = set()
+        else:
+            table[folder] = {word.strip(" `/") for word in allowed.split(",")}
+            unknown = table[folder] - folders
+            if unknown:
+                raise SystemExit("%s: %s/ may include %s, which the table has no row for" % (path, folder, ", ".join(sorted(unknown))))
+    return table
+
+
+def sources(top):
+    for folder, folders, names in os.walk(top, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith((".c", ".h")):
+                yield os.path.join(folder, name)
+
+
+def check(top, table):
+    problems, count = [], 0
+    for path in sources(top):
+        count += 1
+        relative = os.path.relpath(path, top)
+        folder = relative.split(os.sep)[0]
+        if folder not in table:
+            problems.append("raylet-c/%s: folder %s/ is not in the table of raylet-c/README.md" % (relative, folder))
+            continue
+        with open(path, encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                match = INCLUDE.match(line)
+                if not match:
+                    continue
+                kind, target = match.groups()
+                where = "raylet-c/%s:%d" % (relative, number)
+                for prefix, owners in THIRD_PARTY.items():
+                    if target.startswith(prefix) and folder not in owners:
+                        problems.append("%s: %s is for %s/ only" % (where, target, "/, ".join(sorted(owners))))
+                if target.startswith("raylet-c/"):
+                    other = target.split("/")[1]
+                    if other != folder and other not in table[folder]:
+                        problems.append("%s: %s/ may not include %s" % (where, folder, target))
+                elif kind == '"' and not os.path.dirname(relative).endswith(("test", "fuzz")):
+                    problems.append('%s: name "%s" by its path from the root' % (where, target))
+    return problems, count
+
+
+def main():
+    readme = sys.argv[1]
+    table = read_table(readme)
+    if not table:
+        raise SystemExit("%s: no table of folders found" % readme)
+    problems, count = check(os.path.dirname(os.path.abspath(readme)), table)
+    for problem in problems:
+        print("# " + problem)
+    print("%s 1 - %d files of raylet-c include only what the table allows\n1..1" % ("not ok" if problems else "ok", count))
+    sys.exit(1 if problems else 0)
+
+
+main()

@@ -1,0 +1,116 @@
+"""Rules of this tree: a folder of raylet-c is one library, one test a file in test/, one fuzz target a file in fuzz/."""
+
+load(
+    "//bazel:flags.bzl",
+    "ASAN_FLAGS",
+    "C_FLAGS",
+    "FUZZ_FLAGS",
+    "LINK_FLAGS",
+    "PRODUCT_FLAGS",
+    "TSAN_FLAGS",
+)
+
+RC_COPTS = C_FLAGS + select({
+    "//bazel:asan": ASAN_FLAGS,
+    "//bazel:tsan": TSAN_FLAGS,
+    "//bazel:fuzz": FUZZ_FLAGS,
+    "//conditions:default": PRODUCT_FLAGS,
+})
+
+RC_LINKOPTS = select({
+    "//bazel:asan": ASAN_FLAGS,
+    "//bazel:tsan": TSAN_FLAGS,
+    "//bazel:fuzz": FUZZ_FLAGS,
+    "//conditions:default": LINK_FLAGS,
+})
+
+def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = []):
+    """The library of a folder, its unit tests, fuzz targets and the list of its files.
+
+    Args:
+      name: the folder's name.
+      deps: libraries that its code includes.
+      extra_srcs: generated sources besides *.c and gen/*.c.
+      extra_hdrs: generated headers besides *.h.
+      exclude: sources that are programs.
+      test_data: files that the tests read, besides test/data.
+      test_deps: libraries that only its tests include.
+      replay_deps: libraries that only its fuzz targets include.
+    """
+    native.cc_library(
+        name = name,
+        srcs = native.glob(["*.c", "gen/*.c"], exclude = exclude, allow_empty = True) + extra_srcs,
+        hdrs = native.glob(["*.h", "gen/*.h"], allow_empty = True) + extra_hdrs,
+        copts = RC_COPTS,
+        linkstatic = True,
+        visibility = ["//visibility:public"],
+        deps = deps,
+    )
+    native.filegroup(
+        name = "files",
+        srcs = native.glob(["**"], allow_empty = True),
+        visibility = ["//visibility:public"],
+    )
+    native.filegroup(
+        name = "test_headers",
+        srcs = native.glob(["test/*.h"], allow_empty = True),
+        visibility = ["//visibility:public"],
+    )
+    for source in native.glob(["test/*.c"], allow_empty = True):
+        native.cc_test(
+            name = name + "_" + source[len("test/"):-len(".c")] + "_test",
+            size = "small",
+            srcs = [source, ":test_headers"] + ([] if name == "base" else ["//raylet-c/base:test_headers"]),
+            copts = RC_COPTS,
+            data = native.glob(["test/data/**"], allow_empty = True) + test_data + ["//bazel:tsan.supp"],
+            linkopts = RC_LINKOPTS,
+            linkstatic = True,
+            deps = [":" + name] + deps + test_deps,
+        )
+    for source in native.glob(["fuzz/*.c"], allow_empty = True):
+        target = source[len("fuzz/"):-len(".c")]
+        corpus = native.glob(["fuzz/corpus/" + target + "/**"], allow_empty = True)
+
+        # For libFuzzer: bazel build --config=fuzz. bazel/test.sh runs each of them.
+        native.cc_binary(
+            name = "fuzz_" + target,
+            testonly = True,
+            srcs = [source, ":test_headers"] + native.glob(["fuzz/*.h"], allow_empty = True),
+            copts = RC_COPTS,
+            linkopts = RC_LINKOPTS + ["-fsanitize=fuzzer"],
+            linkstatic = True,
+            tags = ["manual"],
+            deps = [":" + name] + deps + replay_deps,
+        )
+
+        # The seeds, and what the fuzzer once found, as a test of every build.
+        native.cc_test(
+            name = "replay_" + target + "_test",
+            size = "small",
+            srcs = [source, "//bazel:fuzz_replay.c", ":test_headers"] + native.glob(["fuzz/*.h"], allow_empty = True),
+            args = ["$(location %s)" % f for f in corpus],
+            copts = RC_COPTS,
+            data = corpus + ["//bazel:tsan.supp"],
+            linkopts = RC_LINKOPTS,
+            linkstatic = True,
+            deps = [":" + name] + deps + replay_deps,
+        )
+
+def rc_binary(name, src, deps):
+    """A program: one source, the libraries under it."""
+    if native.glob([src], allow_empty = True):
+        native.cc_binary(
+            name = name,
+            srcs = [src],
+            copts = RC_COPTS,
+            linkopts = RC_LINKOPTS,
+            linkstatic = True,
+            visibility = ["//visibility:public"],
+            deps = deps,
+        )
+
+# What is shipped.
+PROGRAMS = [
+    "//raylet-c/cli:raylet-c",
+    "//raylet-c/node:raylet",
+]
