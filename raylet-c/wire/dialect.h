@@ -1,10 +1,10 @@
 /* Dialects: which numbers and names a Ray release uses on the wire.
  *
- * One C struct a message (ray.proto); per release a generated table (gen/dialect_*.c, made by //bazel:dialect from the
- * descriptors inside a Ray wheel) that says which number each field, enum value and method has there. A dialect holds
- * clones of protobuf-c's descriptors with those numbers. Use only the functions here to pack, unpack and free.
+ * One C struct a message (ray.proto, by protoc-c); per release a generated table (gen/dialect_*.c, made by //bazel:dialect
+ * from the descriptors inside a Ray wheel) that says which number each field, enum value and method has there. Use only
+ * the functions here to pack, unpack and free: protobuf-c's own would take the numbers of ray.proto.
  *
- * Created on first use, read-only after that: any thread. */
+ * Constant data, no state: any thread. */
 #ifndef RC_WIRE_DIALECT_H
 #define RC_WIRE_DIALECT_H
 
@@ -33,9 +33,11 @@ int rc_enum_value(const rc_dialect *d, rc_enum e);
 bool rc_has_field(const rc_dialect *d, const ProtobufCMessageDescriptor *message, const char *field);
 
 /* Packs a message built on the generated structs, e.g. Rw__PullRequest m = RW__PULL_REQUEST__INIT; fields that the release
- * lacks are left out. Appends to out. */
+ * lacks are left out, and of a message that it lacks nothing is written. Appends to out. The struct is not changed. */
 void rc_pack(const rc_dialect *d, const void *message, rc_buf *out);
-/* NULL when the bytes are malformed. Free with rc_free_message. */
+/* NULL when the bytes are malformed, nested deeper than 100, or would take more memory than 1 MiB + 32 times their size; also
+ * when the release has no such message. Everything in the struct is a copy (bytes and strings have a NUL behind them) and
+ * belongs to it: free with rc_free_message. Unknown fields are dropped. */
 void *rc_unpack(const rc_dialect *d, const ProtobufCMessageDescriptor *message, rc_view bytes);
 void rc_free_message(void *message); /* NULL is fine */
 

@@ -3,7 +3,8 @@
 #ifndef RC_WIRE_METHODS_H
 #define RC_WIRE_METHODS_H
 
-/* X(our name, service and method by release: 2.35.0, 2.60.0). "-": absent. The generator checks each against the wheel. */
+/* X(our name, service and method by release: 2.35.0, 2.60.0). "-": absent, or there but not used. The generator checks each
+ * against the wheel. */
 #define RC_METHODS(X)                                                                                                      \
 	/* called on the GCS */                                                                                               \
 	X(GET_CLUSTER_ID, "NodeInfoGcsService/GetClusterId", "NodeInfoGcsService/GetClusterId")                                \
@@ -99,7 +100,7 @@ typedef enum rc_method {
 } rc_method;
 
 /* X(our name, Ray's enum, Ray's value name). The generator looks the number up in each release; absent: -1. Where releases
- * name one value differently, both are given: the first that exists counts. */
+ * name one value differently, all are given, as "A|B": the first that exists counts. */
 #define RC_ENUMS(X)                                                                            \
 	X(CHANNEL_OBJECT_EVICTION, "ChannelType", "WORKER_OBJECT_EVICTION")                        \
 	X(CHANNEL_REF_REMOVED, "ChannelType", "WORKER_REF_REMOVED_CHANNEL")                        \
@@ -119,7 +120,7 @@ typedef enum rc_method {
 	X(FAILURE_UNSCHEDULABLE, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_UNSCHEDULABLE")                     \
 	X(FAILURE_INTENDED, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_INTENDED")                               \
 	X(FAILURE_FAILED, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_FAILED")                                             \
-	X(FAILURE_WORKER_STARTUP, "RequestWorkerLeaseReply.SchedulingFailureType", "WORKER_STARTUP_FAILED")                                 \
+	X(FAILURE_WORKER_STARTUP, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_WORKER_STARTUP_FAILED")                            \
 	X(EXIT_SYSTEM_ERROR, "WorkerExitType", "SYSTEM_ERROR")                                     \
 	X(EXIT_INTENDED_SYSTEM, "WorkerExitType", "INTENDED_SYSTEM_EXIT")                          \
 	X(EXIT_USER_ERROR, "WorkerExitType", "USER_ERROR")                                         \
