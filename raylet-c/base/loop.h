@@ -11,7 +11,9 @@ typedef struct rc_loop rc_loop;
 typedef void (*rc_task_fn)(void *arg);
 
 rc_loop *rc_loop_create(void);
-void rc_loop_destroy(rc_loop *loop); /* after rc_loop_run has returned; NULL is fine */
+/* After rc_loop_run has returned. What was posted still runs; timers and watches that are left are freed, pool work that is
+ * under way is waited for, its done does not run. NULL is fine. */
+void rc_loop_destroy(rc_loop *loop);
 void rc_loop_run(rc_loop *loop);     /* until rc_loop_stop */
 void rc_loop_stop(rc_loop *loop);
 uint64_t rc_now_ms(void);      /* monotonic; any thread */
