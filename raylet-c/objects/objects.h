@@ -45,9 +45,11 @@ typedef struct rc_objects_options {
 	uint64_t chunk_size;          /* object_manager_default_chunk_size: 5 MiB */
 	uint64_t max_bytes_in_flight; /* object_manager_max_bytes_in_flight: 2 GiB, all pushes together */
 	unsigned pull_timeout_ms;     /* object_manager_pull_timeout_ms: 10000; first wait before another place is asked */
-	unsigned max_pulls;           /* objects pulled at one time: 16 */
+	unsigned max_pulls;           /* objects pulled at one time: 64 */
 	unsigned report_batch;        /* max_object_report_batch_size: 2000 */
 	double args_memory_fraction;  /* max_task_args_memory_fraction: 0.7 of the store for rc_objects_fetch_hold */
+	unsigned fetch_fail_timeout_ms; /* fetch_fail_timeout_milliseconds: 600000; an object that exists nowhere fails then */
+	unsigned free_period_ms;      /* free_objects_period_milliseconds: 1000; 2.35.0, frees told to other nodes are batched */
 } rc_objects_options;
 
 typedef struct rc_objects_ops {
@@ -67,9 +69,9 @@ void rc_objects_destroy(rc_objects *o); /* no callbacks come; before rc_rpc_dest
 
 /* ---- events ---- */
 
-/* From the store's ops. */
-void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size);
-void rc_objects_gone(rc_objects *o, const rc_id *id, const rc_owner *owner);
+/* From the store's ops, as they come; fine before rc_objects_create has returned (o is NULL then). */
+void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client);
+void rc_objects_gone(rc_objects *o, const rc_id *id, const rc_owner *owner, bool spilled);
 void rc_objects_spilled(rc_objects *o, const rc_id *id, const rc_owner *owner, const char *url);
 /* From the head's channels. The second is for workers of any node, drivers included. */
 void rc_objects_node_removed(rc_objects *o, const rc_id *node);
@@ -91,8 +93,9 @@ void rc_objects_free(rc_objects *o, const rc_id *ids, size_t n, bool local_only)
  * ErrorType. Request numbers are never 0 and never used again. */
 
 /* RC_L_GET_OBJECTS: no callback; the worker then reads from the store. `client` names the worker (any pointer, e.g. its
- * connection); its gets add up until cancelled. */
-void rc_objects_get(rc_objects *o, void *client, const rc_object_ref *refs, size_t n);
+ * connection); its gets add up until cancelled. An object that goes again before that is fetched again, unless fetch_only
+ * (2.35.0: a first try that no cancel follows): then each is done when it has come once. */
+void rc_objects_get(rc_objects *o, void *client, const rc_object_ref *refs, size_t n, bool fetch_only);
 void rc_objects_get_cancel(rc_objects *o, void *client); /* RC_L_CANCEL_GET, RC_L_UNBLOCKED, end of the connection */
 
 /* RC_L_WAIT: fn comes once, when `needed` are local or after timeout_ms (-1: never; 0: what is local now), always later than
