@@ -1,13 +1,13 @@
 """Writes build.ninja for dev.sh: python3 dev_ninja.py ROOT BUILD_FOLDER VARIANT (product, asan or tsan).
 
-One object a source, one archive of everything but the two main.c files, the two programs, and one program a unit test.
+One object a source, one archive a folder, the two programs, and one program a unit test.
 The flags are those of bazel/flags.bzl. This is for engineers' edit-compile-run loop; Bazel makes what is shipped.
 """
 import glob
 import os
 import sys
 
-LIBRARY_FOLDERS = ["base", "wire", "wire/gen", "rpc", "gcs", "store", "objects", "sched", "procs", "agent", "node", "cli"]
+import check_includes
 
 
 def read_flags(root):
@@ -15,6 +15,16 @@ def read_flags(root):
     with open(os.path.join(root, "bazel/flags.bzl"), encoding="utf-8") as f:
         exec(compile(f.read(), "flags.bzl", "exec"), flags)  # plain assignments of lists
     return flags
+
+
+def archive(build, folder):
+    return "%s/librc_%s.a" % (build, folder)
+
+
+def link_line(build, table, folders, folder):
+    """The folder's archive, then those it may include: a folder that includes more stands before those it includes."""
+    below = sorted((f for f in folders if f != folder and f in table[folder]), key=lambda f: -len(table[f]))
+    return " ".join(archive(build, f) for f in [folder] + below)
 
 
 def main():
@@ -34,7 +44,7 @@ def main():
         "libs = " + join(libs),
         "rule cc\n  command = gcc $cflags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d\n  deps = gcc\n  description = cc $in",
         "rule ar\n  command = rm -f $out && ar crs $out $in\n  description = ar $out",
-        "rule link\n  command = gcc $ldflags $in -o $out $libs\n  description = link $out",
+        "rule link\n  command = gcc $ldflags -Wl,--start-group $in -Wl,--end-group -o $out $libs\n  description = link $out",
         "rule protoc\n  command = cd %s && protoc-c -I. --c_out=%s/gen raylet-c/wire/ray.proto\n  description = protoc-c" % (root, build),
     ]
     proto = build + "/gen/raylet-c/wire/ray.pb-c"
@@ -46,29 +56,36 @@ def main():
         out.append("build %s: cc %s || %s.h" % (target, source, proto))
         return target
 
-    sources = [s for d in LIBRARY_FOLDERS for s in sorted(glob.glob("%s/raylet-c/%s/*.c" % (root, d)))] + [proto + ".c"]
+    # One archive a folder; a program or test links those of the folders that it may include, so that a folder in the middle
+    # of a change stops nobody whose code is not above it.
+    table = check_includes.read_table(root + "/raylet-c/README.md")
+    folders = [f for f in table if os.path.isdir("%s/raylet-c/%s" % (root, f))]
     mains = {"node": "raylet", "cli": "raylet-c"}
-    programs, objects = {}, []
-    for source in sources:
-        folder = os.path.basename(os.path.dirname(source))
-        target = compile_one(source)
-        if os.path.basename(source) == "main.c" and folder in mains:
-            programs[mains[folder]] = target
-        else:
-            objects.append(target)
-    archive = build + "/librc.a"
-    out.append("build %s: ar %s" % (archive, " ".join(objects)))
+    programs = {}
+    for folder in folders:
+        sources = sorted(glob.glob("%s/raylet-c/%s/*.c" % (root, folder)) + glob.glob("%s/raylet-c/%s/gen/*.c" % (root, folder)))
+        if folder == "wire":
+            sources.append(proto + ".c")
+        objects = []
+        for source in sources:
+            target = compile_one(source)
+            if os.path.basename(source) == "main.c" and folder in mains:
+                programs[mains[folder]] = (folder, target)
+            else:
+                objects.append(target)
+        out.append("build %s: ar %s" % (archive(build, folder), " ".join(objects)))
     default, tests = [], []
-    for name, target in programs.items():
-        out.append("build %s/%s: link %s %s" % (build, name, target, archive))
+    for name, (folder, target) in programs.items():
+        out.append("build %s/%s: link %s %s" % (build, name, target, link_line(build, table, folders, folder)))
         default.append(build + "/" + name)
     for source in sorted(glob.glob(root + "/raylet-c/*/test/*.c")):
-        name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
-        out.append("build %s: link %s %s" % (name, compile_one(source), archive))
+        folder = source.split("/")[-3]
+        name = "%s/test/%s_%s" % (build, folder, os.path.basename(source)[:-2])
+        out.append("build %s: link %s %s" % (name, compile_one(source), link_line(build, table, folders, folder)))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
     out.append("build tests: phony " + " ".join(tests))
-    out.append("build all: phony " + " ".join(default or [archive]))
+    out.append("build all: phony " + " ".join(default))
     out.append("default all")
     text = "\n".join(out) + "\n"
     path = build + "/build.ninja"

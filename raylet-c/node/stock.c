@@ -10,6 +10,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "raylet-c/base/version.h"
+
 static bool is_true(const char *value)
 {
 	static const char *const words[] = { "1", "t", "true", "y", "yes" };
@@ -53,7 +55,7 @@ void rc_exec_stock_if_asked(int argc, char *argv[])
 		return;
 	n = readlink("/proc/self/exe", path, PATH_MAX);
 	if (n < 0 || n >= PATH_MAX) {
-		fprintf(stderr, "raylet: %s asks for Ray's own raylet, but /proc/self/exe cannot be read: %s\n", why, strerror(errno));
+		fprintf(stderr, RC_DAEMON_MARK ": %s asks for Ray's own raylet, but /proc/self/exe cannot be read: %s\n", why, strerror(errno));
 		_exit(127);
 	}
 	path[n] = '\0';
@@ -61,7 +63,7 @@ void rc_exec_stock_if_asked(int argc, char *argv[])
 	strcpy(slash == NULL ? path : slash + 1, "raylet.stock");
 	execv(path, argv);
 	fprintf(stderr,
-	        "raylet: %s asks for Ray's own raylet, which cannot be executed as %s: %s. `raylet-c enable` puts it there; "
+	        RC_DAEMON_MARK ": %s asks for Ray's own raylet, which cannot be executed as %s: %s. `raylet-c enable` puts it there; "
 	        "reinstalling ray brings it back.\n",
 	        why, path, strerror(errno));
 	_exit(127);

@@ -1,0 +1,133 @@
+/* The raylet-c command: which subcommand, its words, its exit status. 0: done; 1: refused or failed, with one line on stderr;
+ * 2: wrong words on the command line (as Ray's own command line has it). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "raylet-c/base/version.h"
+#include "raylet-c/cli/install.h"
+#include "raylet-c/wire/dialect.h"
+
+static const char help[] =
+	"raylet-c: Ray worker nodes on a node daemon in C\n"
+	"\n"
+	"  raylet-c enable [--ray-dir DIR] [--daemon FILE]   put the daemon in the place of Ray's own inside a ray package\n"
+	"  raylet-c disable [--ray-dir DIR]                  put Ray's own back\n"
+	"  raylet-c status [--ray-dir DIR]                   which one a ray package has\n"
+	"  raylet-c version                                  this version and the Ray releases that it supports\n"
+	"\n"
+	"DIR is a ray package, or an environment that holds one; without it: the environment of this command, then the one of\n"
+	"`ray`, then the one of `python3` on PATH. After `enable`, `ray start` brings up nodes as before; `ray start --head` and\n"
+	"RAYLET_C=0 in the environment run Ray's own daemon.\n";
+
+static int wrong_words(const char *format, const char *word)
+{
+	fputs("raylet-c: ", stderr);
+	fprintf(stderr, format, word);
+	fputs("; see raylet-c --help\n", stderr);
+	return 2;
+}
+
+static int failed(const rc_error *error)
+{
+	fprintf(stderr, "raylet-c: %s\n", error->text);
+	return 1;
+}
+
+/* "--name VALUE" or "--name=VALUE": 1 and moves *i; 0: another word; -1: no value. */
+static int option(int argc, char **argv, int *i, const char *name, const char **ret)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
+		return 0;
+	if (argv[*i][n] == '=') {
+		*ret = argv[*i] + n + 1;
+		return 1;
+	}
+	if (*i + 1 >= argc)
+		return -1;
+	*ret = argv[++*i];
+	return 1;
+}
+
+static int show_status(const rc_package *p, rc_error *error)
+{
+	static const char *const texts[] = {
+		[RC_INSTALL_STOCK] = "disabled: Ray's own daemon is in place",
+		[RC_INSTALL_ENABLED] = "enabled: the daemon in C is in place, Ray's own is kept as raylet.stock",
+		[RC_INSTALL_OVERWRITTEN] = "overwritten: a later installation of ray put its own daemon back; run raylet-c enable again",
+		[RC_INSTALL_NO_STOCK] = "enabled, but raylet.stock is gone: --head and RAYLET_C=0 cannot work; reinstall ray, then enable",
+	};
+	rc_install_state state;
+	rc_error unsupported;
+
+	if (rc_install_state_of(p, &state, error) != 0)
+		return failed(error);
+	printf("ray %s in %s\n%s\n", p->release, p->dir, texts[state]);
+	if (rc_dialect_find(p->release, &unsupported) == NULL)
+		printf("this version of raylet-c does not support ray %s; it supports %s\n", p->release, rc_dialect_releases());
+	return 0;
+}
+
+static int package_command(const char *command, int argc, char **argv)
+{
+	const char *ray_dir = NULL, *daemon = NULL;
+	char found[PATH_MAX];
+	rc_package p;
+	rc_install_state was;
+	rc_error error;
+
+	for (int i = 0; i < argc; i++) {
+		int n = option(argc, argv, &i, "--ray-dir", &ray_dir);
+
+		if (n == 0 && strcmp(command, "enable") == 0)
+			n = option(argc, argv, &i, "--daemon", &daemon);
+		if (n < 0)
+			return wrong_words("option %s needs a value", argv[i]);
+		if (n == 0)
+			return wrong_words("no such option: %s", argv[i]);
+	}
+	if (rc_package_find(ray_dir, &p, &error) != 0)
+		return failed(&error);
+	if (strcmp(command, "status") == 0)
+		return show_status(&p, &error);
+	if (strcmp(command, "disable") == 0) {
+		if (rc_install_disable(&p, &was, &error) != 0)
+			return failed(&error);
+		printf("ray %s in %s: %s\n", p.release, p.dir,
+		       was == RC_INSTALL_ENABLED ? "Ray's own daemon is back in place" : "Ray's own daemon was in place already");
+		return 0;
+	}
+	if (daemon == NULL) {
+		if (rc_daemon_find(found, &error) != 0)
+			return failed(&error);
+		daemon = found;
+	}
+	if (rc_install_enable(&p, daemon, &error) != 0)
+		return failed(&error);
+	printf("ray %s in %s: the daemon in C is in place; raylet-c disable puts Ray's own back\n", p.release, p.dir);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc > 1 ? argv[1] : "--help";
+
+	if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0 || strcmp(command, "help") == 0) {
+		fputs(help, stdout);
+		return argc > 1 ? 0 : 2;
+	}
+	if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {
+		printf("raylet-c %s (ray %s)\n", RC_VERSION, rc_dialect_releases());
+		return 0;
+	}
+	if (strcmp(command, "enable") == 0 || strcmp(command, "disable") == 0 || strcmp(command, "status") == 0) {
+		if (argc == 3 && strcmp(argv[2], "--help") == 0) {
+			fputs(help, stdout);
+			return 0;
+		}
+		return package_command(command, argc - 2, argv + 2);
+	}
+	return wrong_words("no such command: %s", command);
+}
