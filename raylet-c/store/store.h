@@ -58,7 +58,8 @@ typedef struct rc_store_options {
 /* All may be NULL. */
 typedef struct rc_store_ops {
 	/* Sealed in memory: new, received or restored. by_client: through the socket. */
-	void (*sealed)(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client);
+	void (*sealed)(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source,
+	               bool by_client);
 	/* A sealed object's memory copy is gone: evicted or deleted. spilled: the spilled copy is still here. */
 	void (*gone)(void *ctx, const rc_id *id, const rc_owner *owner, bool spilled);
 	/* Written to a spill file; the memory copy may still be there for a while. */
@@ -75,7 +76,8 @@ typedef struct rc_store_ops {
 /* NULL: the error names the option, its value and the reason; nothing is left behind. ops is copied; strings of options too.
  * Warns when the memory that the arena promises is not free in plasma_dir now: then creation blocks, spills or falls back to
  * disk before the arena is full, but no process dies by SIGBUS, since pages are reserved before they are handed out. */
-rc_store *rc_store_create(rc_loop *loop, const rc_dialect *d, const rc_store_options *options, const rc_store_ops *ops, void *ctx, rc_error *e);
+rc_store *rc_store_create(rc_loop *loop, const rc_dialect *d, const rc_store_options *options, const rc_store_ops *ops, void *ctx,
+                          rc_error *e);
 /* Closes the socket and all clients, waits for disk jobs that are running, removes the spill files. No callback comes. */
 void rc_store_destroy(rc_store *s); /* NULL is fine */
 
@@ -119,8 +121,8 @@ typedef struct rc_store_buffer {
 /* b is NULL unless why is RC_PE_OK. RC_PE_EXISTS: it is in memory already, sealed or not (also when someone else made it
  * while this request was waiting). RC_PE_NO_MEMORY, RC_PE_NO_DISK: refused after oom_grace_period_s. */
 typedef void (*rc_store_created_fn)(void *arg, rc_store_buffer *b, rc_plasma_error why);
-/* Waits in the same queue as clients' requests. fn runs once: inside the call when there is room, else later. The number
- * is for rc_store_create_cancel; 0 when fn has run already. */
+/* Waits in the same queue as clients' requests. fn runs once: inside the call when there is room (save in a callback of the
+ * store: then soon after it), else later. The number is for rc_store_create_cancel; 0 when fn has run already. */
 uint64_t rc_store_create_object(rc_store *s, const rc_store_new *object, rc_store_created_fn fn, void *arg);
 void rc_store_create_cancel(rc_store *s, uint64_t request); /* fn does not come; unknown numbers are ignored */
 /* Exactly one of these for each buffer. Seal: readable by all, evictable unless pinned. */
