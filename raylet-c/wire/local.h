@@ -40,12 +40,12 @@ typedef struct rc_local_address {
 	int port;
 } rc_local_address;
 
-typedef struct rc_local_objects { /* ids and, for the messages that have them, owners; read by index */
+typedef struct rc_local_objects { /* ids and, for the messages that have them, owners; checked by the decoder, read by index */
 	size_t n;
-	const void *ids_, *owners_, *end_; /* private */
+	const void *begin_, *ids_, *owners_, *end_; /* private */
 } rc_local_objects;
-rc_view rc_local_object(const rc_local_objects *o, size_t i);                        /* 28 bytes, or empty when malformed */
-int rc_local_owner(const rc_local_objects *o, size_t i, rc_local_address *ret_owner); /* -1: none or malformed */
+rc_view rc_local_object(const rc_local_objects *o, size_t i);                        /* 28 bytes; empty: i out of range */
+int rc_local_owner(const rc_local_objects *o, size_t i, rc_local_address *ret_owner); /* -1: none */
 
 typedef struct rc_register_client {
 	int worker_type; /* 0 worker, 1 driver, 2 spill, 3 restore */
