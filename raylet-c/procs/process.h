@@ -64,10 +64,11 @@ bool rc_process_alive(const rc_process *p); /* false between its end and fn */
 uint64_t rc_process_age_ms(const rc_process *p);
 /* signum to the process, or to its group when it has its own. */
 void rc_process_signal(rc_process *p, int signum);
-/* SIGKILL to it and all its descendants at once. */
+/* SIGKILL to it (and its group); all its descendants are killed as soon as it is reaped, before its end is told. */
 void rc_process_kill(rc_process *p);
 /* SIGTERM, then rc_process_kill when it lives after grace_ms. */
 void rc_process_stop(rc_process *p, unsigned grace_ms);
+void rc_process_close_stdin(rc_process *p); /* the end of file that a helper takes for the daemon's end */
 /* Another callback from now on; fn NULL: forget it, it is still reaped. */
 void rc_process_set_exited(rc_process *p, rc_exited_fn fn, void *arg);
 /* "exit status 7", "signal 9 (Killed)"; text has room for 80 bytes. */
