@@ -163,12 +163,12 @@ static int read_chunks(request *r, const char **why)
 		}
 		for (; line + i < line_end && strchr("0123456789abcdefABCDEF", line[i]) && n <= MAX_BODY; i++)
 			n = n * 16 + (uint64_t)(line[i] <= '9' ? line[i] - '0' : (line[i] | 32) - 'a' + 10);
-		if (i == 0 || (line + i < line_end && line[i] != ';' && line[i] != ' ')) {
-			*why = "a chunk without a size";
-			return -1;
-		}
 		if (n + r->body.n > MAX_BODY) {
 			*why = "an answer body that is too large";
+			return -1;
+		}
+		if (i == 0 || (line + i < line_end && line[i] != ';' && line[i] != ' ')) {
+			*why = "a chunk without a size";
 			return -1;
 		}
 		if (n == 0)
@@ -228,11 +228,7 @@ static void on_socket(void *arg, int events)
 		ssize_t n = send(r->fd, r->out.p + r->sent, r->out.n - r->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			int error = errno;
-			socklen_t size = sizeof error;
-
-			getsockopt(r->fd, SOL_SOCKET, SO_ERROR, &error, &size); /* the reason of a failed connect */
-			fail_errno(r, "cannot connect or send", error ? error : EPIPE);
+			fail_errno(r, "cannot connect or send", errno); /* a failed connect gives its own reason here */
 			return;
 		}
 		r->sent += n > 0 ? (size_t)n : 0;
