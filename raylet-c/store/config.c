@@ -127,6 +127,7 @@ int rc_store_config_read(const char *system_config, rc_store_config *ret, rc_err
 	json_error_t fault;
 	reader r = { .e = e };
 	rc_store_config c = { 0 };
+	double file_size;
 
 	r.root = system_config && *system_config ? json_loads(system_config, 0, &fault) : json_object();
 	if (!json_is_object(r.root)) {
@@ -142,7 +143,8 @@ int rc_store_config_read(const char *system_config, rc_store_config *ret, rc_err
 	c.grace_ms = (uint64_t)(1000 * number(&r, "oom_grace_period_s", 2, 0, 1e6));
 	c.full_delay_ms = (uint64_t)number(&r, "object_store_full_delay_ms", 10, 1, 1e6);
 	c.fs_capacity_threshold = number(&r, "local_fs_capacity_threshold", 0.95, 0, 1e6);
-	c.max_spilling_file_size = (uint64_t)number(&r, "max_spilling_file_size_bytes", 0, -1e18, 1e18);
+	file_size = number(&r, "max_spilling_file_size_bytes", 0, -1e18, 1e18); /* -1 is stock's word for none */
+	c.max_spilling_file_size = file_size > 0 ? (uint64_t)file_size : 0;
 	json_decref(r.root);
 	if (r.failed) {
 		rc_store_config_free(&c);

@@ -4,6 +4,7 @@
 #define RC_STORE_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "raylet-c/base/status.h"
