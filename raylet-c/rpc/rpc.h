@@ -23,7 +23,9 @@ typedef struct rc_rpc_options {
 } rc_rpc_options;
 
 rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *error);
-/* Stops the server, cancels calls (their callbacks come with RC_RPC_CANCELLED before this returns) and ends the thread. */
+/* Stops the server, cancels calls (their callbacks come with RC_RPC_CANCELLED before this returns) and ends the thread.
+ * Calls and streams begun inside those callbacks come to nothing, without a callback. Requests that were not answered yet
+ * are answered UNAVAILABLE and are gone: nobody may touch them after this. NULL is fine. */
 void rc_rpc_destroy(rc_rpc *rpc);
 
 /* gRPC status codes that are looked at (grpc/status.h has all). */
@@ -37,6 +39,7 @@ enum {
 	RC_RPC_EXHAUSTED = 8,
 	RC_RPC_ABORTED = 10,
 	RC_RPC_UNIMPLEMENTED = 12,
+	RC_RPC_INTERNAL = 13,
 	RC_RPC_UNAVAILABLE = 14,
 	RC_RPC_UNAUTHENTICATED = 16
 };
@@ -63,7 +66,7 @@ void rc_call_cancel(rc_rpc *rpc, uint64_t call);
 /* Closes the channel to this address: a peer that died. Its calls fail. */
 void rc_rpc_forget(rc_rpc *rpc, const char *address);
 
-/* "ray_cluster_id: <hex>" for calls with RC_META_CLUSTER_ID. */
+/* "ray_cluster_id: <hex>" for calls with RC_META_CLUSTER_ID; without it they carry none (both releases accept that). */
 void rc_rpc_set_cluster_id(rc_rpc *rpc, const char *hex);
 
 /* ---- bidirectional stream, as client ---- */
@@ -76,8 +79,10 @@ typedef struct rc_stream_ops {
 	void (*closed)(void *arg, int status, const char *detail); /* the last call; the stream is gone after it */
 } rc_stream_ops;
 
-/* metadata: pairs "key", "value", ..., NULL besides the usual. */
-rc_stream *rc_stream_open(rc_rpc *rpc, const char *address, const char *path, const char *const *metadata, const rc_stream_ops *ops, void *arg);
+/* metadata: pairs "key", "value", ..., NULL besides the token; at most 8 pairs, copied; keys in lower case. ops must stay
+ * valid. Members of ops that are not wanted may be NULL, but for closed. NULL is returned while rc_rpc_destroy runs. */
+rc_stream *rc_stream_open(rc_rpc *rpc, const char *address, const char *path, const char *const *metadata, const rc_stream_ops *ops,
+                          void *arg);
 void rc_stream_send(rc_stream *s, rc_view bytes); /* one at a time: after ready, then after each sent */
 void rc_stream_close(rc_stream *s);               /* cancels; `closed` comes later */
 

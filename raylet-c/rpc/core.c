@@ -1,0 +1,299 @@
+/* The module's life: gRPC itself, the completion queue and its thread, the mailbox to the loop, byte buffers, metadata.
+ *
+ * Traps:
+ * - a message given to gRPC must stay until its batch is done (the buffer; its slices are counted by gRPC);
+ * - grpc_shutdown is asynchronous: the blocking form is used, so that no gRPC thread outlives rc_rpc_destroy;
+ * - gRPC's own log goes through ours; its errors are mostly what the caller gets as a status anyway, hence level debug;
+ * - gRPC's fork handlers are of no use here (children exec at once, or are forked by another process), so they are off;
+ *   all descriptors that gRPC opens are close-on-exec (seen in /proc/PID/fdinfo of a server with clients). */
+#define _GNU_SOURCE
+#include "raylet-c/rpc/internal.h"
+
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/support/log.h>
+#include <grpc/support/time.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "raylet-c/base/log.h"
+
+enum { SWEEP_MS = 10 * 1000, DEFAULT_MAX_MESSAGE = 512 << 20 };
+
+/* ---- mailbox ---- */
+
+static void mailbox_free(rc__mailbox *box)
+{
+	pthread_cond_destroy(&box->changed);
+	pthread_mutex_destroy(&box->lock);
+	free(box);
+}
+
+/* Everything that is in, in order; also what comes in meanwhile waits for the next turn, so that the loop stays fair. */
+static void mailbox_empty(rc__mailbox *box)
+{
+	pthread_mutex_lock(&box->lock);
+	rc__op *op = box->first;
+	box->first = NULL;
+	box->last = &box->first;
+	pthread_mutex_unlock(&box->lock);
+	while (op) {
+		rc__op *next = op->next;
+		op->on_loop(op, op->ok);
+		op = next;
+	}
+}
+
+static void mailbox_task(void *arg)
+{
+	rc__mailbox *box = arg;
+	pthread_mutex_lock(&box->lock);
+	bool closed = box->closed;
+	box->posted = false;
+	pthread_mutex_unlock(&box->lock);
+	if (closed)
+		mailbox_free(box);
+	else
+		mailbox_empty(box);
+}
+
+void rc__mail(rc_rpc *rpc, rc__op *op, bool ok)
+{
+	rc__mailbox *box = rpc->box;
+	op->ok = ok;
+	op->next = NULL;
+	pthread_mutex_lock(&box->lock);
+	*box->last = op;
+	box->last = &op->next;
+	bool post = !box->posted;
+	box->posted = true;
+	/* Inside the lock: afterwards the loop may already have handled op and rc_rpc_destroy may have returned. */
+	if (post)
+		rc_loop_post(rpc->loop, mailbox_task, box);
+	pthread_cond_signal(&box->changed);
+	pthread_mutex_unlock(&box->lock);
+}
+
+void rc__hold(rc_rpc *rpc)
+{
+	pthread_mutex_lock(&rpc->box->lock);
+	rpc->box->live++;
+	pthread_mutex_unlock(&rpc->box->lock);
+}
+
+void rc__let_go(rc_rpc *rpc)
+{
+	rc__mailbox *box = rpc->box;
+	pthread_mutex_lock(&box->lock);
+	if (--box->live == 0)
+		pthread_cond_signal(&box->changed);
+	pthread_mutex_unlock(&box->lock);
+}
+
+/* Handles what comes in until nothing is under way. */
+static void mailbox_finish(rc__mailbox *box)
+{
+	for (;;) {
+		pthread_mutex_lock(&box->lock);
+		while (!box->first && box->live)
+			pthread_cond_wait(&box->changed, &box->lock);
+		bool done = !box->first;
+		pthread_mutex_unlock(&box->lock);
+		if (done)
+			return;
+		mailbox_empty(box);
+	}
+}
+
+/* ---- queue ---- */
+
+static void *queue_thread(void *arg)
+{
+	rc_rpc *rpc = arg;
+	for (;;) {
+		grpc_event event = grpc_completion_queue_next(rpc->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+		if (event.type == GRPC_QUEUE_SHUTDOWN)
+			return NULL;
+		if (event.type != GRPC_OP_COMPLETE)
+			continue;
+		rc__op *op = event.tag;
+		rc__receive(op);
+		if (op->on_queue)
+			op->on_queue(op, event.success);
+		else
+			rc__mail(rpc, op, event.success);
+	}
+}
+
+void rc__start(rc_rpc *rpc, grpc_call *call, const grpc_op *ops, size_t n, rc__op *op)
+{
+	rc__publish(op);
+	grpc_call_error code = grpc_call_start_batch(call, ops, n, op, NULL);
+	if (code == GRPC_CALL_OK)
+		return;
+	rc_error_log("gRPC refused a batch of %zu operations: %s", n, grpc_call_error_to_string(code));
+	if (op->on_queue)
+		op->on_queue(op, false);
+	else
+		rc__mail(rpc, op, false);
+}
+
+/* ---- messages and metadata ---- */
+
+rc_view rc__flatten(grpc_byte_buffer **buffer, rc_buf *flat)
+{
+	if (!*buffer)
+		return (rc_view){ 0 };
+	grpc_slice_buffer *slices = &(*buffer)->data.raw.slice_buffer;
+	if (slices->count == 1)
+		return rc_view_of(GRPC_SLICE_START_PTR(slices->slices[0]), GRPC_SLICE_LENGTH(slices->slices[0]));
+	for (size_t i = 0; i < slices->count; i++)
+		rc_buf_add(flat, GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
+	grpc_byte_buffer_destroy(*buffer);
+	*buffer = NULL;
+	return rc_view_of(flat->p, flat->n);
+}
+
+grpc_byte_buffer *rc__message(rc_view bytes)
+{
+	grpc_slice slice = grpc_slice_from_copied_buffer((const char *)bytes.p, bytes.n);
+	grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
+	grpc_slice_unref(slice);
+	return buffer;
+}
+
+size_t rc__metadata(const rc_rpc *rpc, unsigned which, grpc_metadata *out)
+{
+	size_t n = 0;
+	if (rpc->bearer)
+		out[n++] = rpc->bearer_metadata;
+	if ((which & RC_META_CLUSTER_ID) && rpc->has_cluster)
+		out[n++] = rpc->cluster_metadata;
+	return n;
+}
+
+void rc_rpc_set_cluster_id(rc_rpc *rpc, const char *hex)
+{
+	if (rpc->has_cluster)
+		grpc_slice_unref(rpc->cluster_metadata.value);
+	rpc->cluster_metadata.key = grpc_slice_from_static_string("ray_cluster_id");
+	rpc->cluster_metadata.value = grpc_slice_from_copied_string(hex);
+	rpc->has_cluster = true;
+}
+
+/* ---- life ---- */
+
+static void log_from_grpc(gpr_log_func_args *args)
+{
+	rc_log_write(RC_DEBUG, args->file, args->line, "grpc: %s", args->message);
+}
+
+/* gRPC reads this variable in grpc_init; children get the user's value. */
+static void init_without_fork_support(void)
+{
+	static const char name[] = "GRPC_ENABLE_FORK_SUPPORT";
+	char *before = rc_strdup(getenv(name));
+	setenv(name, "0", 1);
+	grpc_init();
+	if (before)
+		setenv(name, before, 1);
+	else
+		unsetenv(name);
+	free(before);
+}
+
+static int start_thread(rc_rpc *rpc, rc_error *error)
+{
+	/* Signals are the loop thread's. */
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int code = pthread_create(&rpc->thread, NULL, queue_thread, rpc);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (code)
+		return rc_fail(error, RC_E_SYSTEM, "cannot start the gRPC queue thread: %s", strerror(code));
+	pthread_setname_np(rpc->thread, "rc-grpc");
+	return 0;
+}
+
+static rc__mailbox *mailbox_create(rc_rpc *rpc)
+{
+	rc__mailbox *box = rc_alloc(sizeof(*box));
+	pthread_mutex_init(&box->lock, NULL);
+	pthread_cond_init(&box->changed, NULL);
+	box->last = &box->first;
+	box->rpc = rpc;
+	return box;
+}
+
+static void free_rest(rc_rpc *rpc)
+{
+	rc_map_destroy(rpc->channels);
+	rc_map_destroy(rpc->calls);
+	if (rpc->has_cluster)
+		grpc_slice_unref(rpc->cluster_metadata.value);
+	if (rpc->bearer)
+		grpc_slice_unref(rpc->bearer_metadata.value);
+	free(rpc->bearer);
+	rc__tls_free(rpc);
+	grpc_completion_queue_destroy(rpc->queue);
+	grpc_shutdown_blocking();
+	free(rpc);
+}
+
+rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *error)
+{
+	rc_rpc *rpc = rc_alloc(sizeof(*rpc));
+	if (rc__tls_load(rpc, options, error)) {
+		free(rpc);
+		return NULL;
+	}
+	gpr_set_log_function(log_from_grpc);
+	init_without_fork_support();
+	rpc->loop = loop;
+	rpc->max_message = options->max_message ? options->max_message : DEFAULT_MAX_MESSAGE;
+	if (rpc->max_message > INT32_MAX)
+		rpc->max_message = INT32_MAX; /* gRPC's channel argument is an int */
+	if (options->token) {
+		rpc->bearer = rc_sprintf("Bearer %s", options->token);
+		rpc->bearer_metadata.key = grpc_slice_from_static_string("authorization");
+		rpc->bearer_metadata.value = grpc_slice_from_copied_string(rpc->bearer);
+	}
+	rpc->channels = rc_map_create();
+	rpc->calls = rc_map_create();
+	rc_list_init(&rpc->all_channels);
+	rpc->queue = grpc_completion_queue_create_for_next(NULL);
+	if (start_thread(rpc, error)) {
+		grpc_completion_queue_shutdown(rpc->queue);
+		while (grpc_completion_queue_next(rpc->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type != GRPC_QUEUE_SHUTDOWN)
+			;
+		free_rest(rpc);
+		return NULL;
+	}
+	rpc->box = mailbox_create(rpc);
+	rpc->sweep = rc_timer_start(loop, SWEEP_MS, SWEEP_MS, rc__channels_sweep, rpc);
+	return rpc;
+}
+
+void rc_rpc_destroy(rc_rpc *rpc)
+{
+	if (!rpc)
+		return;
+	rpc->closing = true;
+	rc_timer_stop(rpc->sweep);
+	rc__server_stop(rpc);
+	rc__channels_cancel(rpc);
+	mailbox_finish(rpc->box);
+	rc__channels_destroy(rpc);
+	rc__server_destroy(rpc);
+	grpc_completion_queue_shutdown(rpc->queue);
+	pthread_join(rpc->thread, NULL);
+	rc__mailbox *box = rpc->box;
+	pthread_mutex_lock(&box->lock);
+	box->closed = true;
+	bool posted = box->posted;
+	pthread_mutex_unlock(&box->lock);
+	if (!posted)
+		mailbox_free(box);
+	free_rest(rpc);
+}
