@@ -54,7 +54,7 @@ typedef void (*rc_reply_fn)(void *arg, int status, rc_view reply, const char *de
 typedef enum rc_metadata { RC_META_NONE = 0, RC_META_CLUSTER_ID = 1 } rc_metadata;
 
 /* timeout_ms 0: none. The request is copied. Unreachable peers fail at once with RC_RPC_UNAVAILABLE (no wait-for-ready).
- * path must stay valid (paths come from tables). fn may be NULL. Returns a call id for rc_call_cancel. */
+ * Calls to one peer may overtake each other. path must stay valid (paths come from tables). fn may be NULL. Returns a call id for rc_call_cancel. */
 uint64_t rc_call(rc_rpc *rpc, const char *address, const char *path, rc_view request, uint64_t timeout_ms, unsigned metadata,
                  rc_reply_fn fn, void *arg);
 /* The request is `head` (copied) followed by `body`, which is sent without a copy; unref(unref_arg) is called on the loop
