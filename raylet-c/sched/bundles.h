@@ -10,6 +10,7 @@
 #ifndef RC_SCHED_BUNDLES_H
 #define RC_SCHED_BUNDLES_H
 
+#include "raylet-c/base/list.h"
 #include "raylet-c/sched/resources.h"
 
 enum { RC_MAX_BUNDLES = 100000 }; /* on a node, removed ones that are still held included */
@@ -27,20 +28,22 @@ typedef struct rc_bundle { /* read only outside bundles.c */
 	rc_amounts resources; /* as asked for */
 	rc_allocation *held;  /* of the node's own resources */
 	size_t users;         /* leases inside */
+	rc_link link_;        /* private */
 } rc_bundle;
 
 typedef struct rc_bundles rc_bundles;
 
-/* removed: b was committed and is going: cancel the leases that wait for it, end those inside (rc_leases does both: pass
- * rc_leases_bundle_removed). b's names still exist during the call. */
+/* b was committed and is going: cancel the leases that wait for it, end those inside (rc_leases does both: pass
+ * rc_leases_bundle_removed). b's names still exist during the call; what the leases inside hold must be back in them after it. */
 typedef void (*rc_bundle_removed_fn)(void *ctx, rc_bundle *b);
 
 rc_bundles *rc_bundles_create(rc_resources *resources);
 void rc_bundles_destroy(rc_bundles *b); /* NULL is fine */
 void rc_bundles_on_removed(rc_bundles *b, rc_bundle_removed_fn fn, void *ctx);
 
-/* All of the request or none. False with a text: what does not fit. A malformed spec is RC_E_INVALID, a full node
- * RC_E_NO_MEMORY. PrepareBundleResourcesReply.success = (return value == 0). */
+/* After any of these: rc_leases_run, since resources may have come or gone.
+ * Prepare: all of the request or none. -1: the text says what does not fit (RC_E_NO_MEMORY), is malformed (RC_E_INVALID), or
+ * that the node is draining (RC_E_UNAVAILABLE). PrepareBundleResourcesReply.success = (return value == 0). */
 int rc_bundles_prepare(rc_bundles *b, Rw__Bundle *const *specs, size_t n, rc_error *e) RC_WARN_UNUSED;
 void rc_bundles_commit(rc_bundles *b, Rw__Bundle *const *specs, size_t n);
 /* CancelResourceReserve (one), RemovePlacementGroupBundles (several). */
@@ -60,6 +63,9 @@ rc_bundle *rc_bundle_of(rc_bundles *b, const rc_allocation *a);
 /* A lease inside keeps the bundle's resources from returning to the node. */
 void rc_bundle_ref(rc_bundle *bundle);
 void rc_bundle_unref(rc_bundles *b, rc_bundle *bundle);
+
+/* No bundle is prepared any more (rc_leases_set_draining does this). */
+void rc_bundles_set_draining(rc_bundles *b, bool draining);
 
 size_t rc_bundles_count(const rc_bundles *b);
 void rc_bundles_print(const rc_bundles *b, rc_buf *out);

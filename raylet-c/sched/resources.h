@@ -20,6 +20,7 @@ typedef struct rc_resources_options {
 	const char *unit_instances;
 	void (*changed)(void *ctx); /* after any change of totals, available amounts, or idleness; may be NULL. Coalesce. */
 	void *ctx;
+	uint64_t (*now_ms)(void); /* NULL: rc_now_ms */
 } rc_resources_options;
 
 /* A unit-instance total that is not whole, or above 10000, is refused. */
@@ -87,9 +88,9 @@ double rc_resources_utilization(const rc_resources *r);
 /* ---- idleness: nothing allocated and nothing marked busy ---- */
 
 enum { RC_BUSY_WORKERS = 1, RC_BUSY_ARGS = 2, RC_BUSY_STORE = 4 }; /* leased workers; leases that wait for arguments; pinned objects */
-void rc_resources_mark(rc_resources *r, unsigned flag, bool busy, uint64_t now_ms);
+void rc_resources_mark(rc_resources *r, unsigned flag, bool busy); /* the first two are marked by rc_leases */
 bool rc_resources_idle(const rc_resources *r);
-uint64_t rc_resources_idle_ms(const rc_resources *r, uint64_t now_ms); /* 0 when busy */
+uint64_t rc_resources_idle_ms(const rc_resources *r); /* 0 when busy */
 /* node_activity of the resource view, one sentence each, in stock's words. ret: pointers into r, valid until the next call. */
 size_t rc_resources_activity(rc_resources *r, const char *const **ret);
 

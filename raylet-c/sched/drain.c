@@ -1,0 +1,42 @@
+/* A handful of rules; see the header. */
+#include "raylet-c/sched/drain.h"
+
+#include <stdlib.h>
+
+bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayletRequest *request, bool idle, uint64_t wall_ms,
+                      const char **ret_refusal)
+{
+	int reason = RC_GET(request, reason);
+	int64_t deadline = RC_GET(request, deadline_timestamp_ms);
+	bool idle_termination = reason == rc_enum_value(d, RC_V_DRAIN_IDLE);
+	*ret_refusal = NULL;
+	if (!idle_termination && reason != rc_enum_value(d, RC_V_DRAIN_PREEMPTION))
+		*ret_refusal = "The drain reason is neither idle termination nor preemption.";
+	else if (deadline < 0 || (deadline > 0 && (uint64_t)deadline < wall_ms))
+		*ret_refusal = "The drain deadline has passed already.";
+	else if (idle_termination && !idle)
+		*ret_refusal = "The node to be idle terminated is no longer idle.";
+	if (*ret_refusal)
+		return false;
+	free(drain->message);
+	*drain = (rc_drain){ true, reason, rc_strdup(RC_GET_STR(request, reason_message)), deadline };
+	return true;
+}
+
+bool rc_drain_done(const rc_drain *drain, bool idle)
+{
+	return drain->draining && idle;
+}
+
+int rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d)
+{
+	if (!drain->draining)
+		return rc_enum_value(d, RC_V_DEATH_EXPECTED);
+	return rc_enum_value(d, drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION) ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE);
+}
+
+void rc_drain_free(rc_drain *drain)
+{
+	free(drain->message);
+	*drain = (rc_drain){ 0 };
+}
