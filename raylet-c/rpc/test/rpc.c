@@ -862,8 +862,8 @@ static void stream_both_ways(void)
 	CHECK_STR("one!,two!,three!,end!,", u.text);
 	CHECK_EQ_INT(RC_RPC_ABORTED, u.status);
 	CHECK_STR("asked to", u.detail);
-	CHECK(strstr(s.seen, "node_id=00ff;") && strstr(s.seen, "x-more=yes;") && strstr(s.seen, "authorization=Bearer tok;"));
 	stream_server_stop(&s);
+	CHECK(strstr(s.seen, "node_id=00ff;") && strstr(s.seen, "x-more=yes;") && strstr(s.seen, "authorization=Bearer tok;"));
 	rc_rpc_destroy(rpc);
 }
 
