@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Sets up what is missing, builds, and runs the tests.
+#
+#   bazel/test.sh          unit tests, the same under ASan + UBSan and under TSan, ten seconds of each fuzz target, and 25 of
+#                          the acceptance cases on each Ray release: half an hour on two cores
+#   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
+#   bazel/test.sh --all    everything: a minute of each fuzz target and all acceptance cases on each release
+#
+# The last line is "N passed, N failed, N skipped" over all of it; the status is 0 when nothing failed. Logs of the run are in
+# build/test/. BAZEL_FLAGS holds further options for Bazel (e.g. --jobs=4), BAZEL_STARTUP its start-up options.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+
+mode=${1:-}
+case $mode in
+"" | --fast | --all) ;;
+-h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+*) echo "test.sh: no such option: $mode (see --help)" >&2; exit 2 ;;
+esac
+
+# Short cases that between them touch every part of a node.
+cases='^(tasks/(arguments|nested|retries|cancel_running|wait)|actors/(state|async|named|restart|kill)|generators/streaming'
+cases=$cases'|objects/(1mb|spilled|owner_died)|placement/(pack|remove)|scheduling/(custom_resources|gpus|returned)'
+cases=$cases'|runtime_env/env_vars|logs/driver|state/nodes|drivers/exit|train/torch|nodes/terminate)$'
+
+out=$root/build/test
+rm -rf "$out"
+mkdir -p "$out"
+bazel="nice bazel ${BAZEL_STARTUP:-}"
+fuzz_base=$HOME/.cache/raylet-c-fuzz # another compiler, so another output base: switching would throw away both builds
+
+stage() { echo "== $(date +%H:%M:%S) $*"; }
+
+# A stage that could not run counts as a failed test of that name.
+not_ok() { # stage, sentence
+	echo "not ok - $2" | tee -a "$out/$1.tap"
+}
+
+bazel_tests() { # stage, options...
+	local name=$1
+	shift
+	$bazel test --keep_going --build_event_json_file="$out/$name.json" ${BAZEL_FLAGS:-} "$@" >"$out/$name.log" 2>&1
+	case $? in
+	0) ;;
+	1 | 3) grep -vE '^(\[|Loading|Analyzing|INFO)' "$out/$name.log" | tail -n 60 ;;
+	*) tail -n 40 "$out/$name.log"; not_ok "$name-build" "bazel test ended with an error: $out/$name.log" ;;
+	esac
+}
+
+run_fuzzers() { # seconds
+	local targets target name log rc
+	targets=$($bazel query 'filter("/?:fuzz_", kind("cc_binary rule", //raylet-c/...))' 2>/dev/null)
+	[ -n "$targets" ] || return 0
+	if ! nice bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} build --config=fuzz ${BAZEL_FLAGS:-} $targets >"$out/fuzz-build.log" 2>&1; then
+		tail -n 30 "$out/fuzz-build.log"
+		not_ok fuzz "the fuzz targets do not build"
+		return
+	fi
+	local bin
+	bin=$(bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} info --config=fuzz bazel-bin 2>/dev/null)
+	for target in $targets; do
+		name=${target##*:fuzz_}
+		local folder=${target#//}
+		folder=${folder%%:*}
+		mkdir -p "$out/corpus/$name"
+		log=$out/fuzz-$name.log
+		local seeds=()
+		[ ! -d "$folder/fuzz/corpus/$name" ] || seeds=("$folder/fuzz/corpus/$name")
+		nice "$bin/$folder/fuzz_$name" -max_total_time="$1" -rss_limit_mb=2048 -artifact_prefix="$out/" -print_final_stats=1 \
+			"$out/corpus/$name" ${seeds[@]+"${seeds[@]}"} >"$log" 2>&1
+		rc=$?
+		if [ $rc = 0 ]; then
+			echo "ok - $name: $(sed -n 's/.*number_of_executed_units: *//p' "$log") inputs in $1 seconds" | tee -a "$out/fuzz.tap"
+		else
+			tail -n 30 "$log"
+			not_ok fuzz "$name ended with $rc; the input is in $out"
+		fi
+	done
+}
+
+enabled=
+disable_all() {
+	local venv
+	for venv in $enabled; do "$root/build/test/bin/raylet-c" disable --ray-dir "$venv" >/dev/null; done
+	enabled=
+}
+trap disable_all EXIT
+
+run_accept() { # pattern
+	local release venv
+	mkdir -p "$out/bin"
+	cp -f bazel-bin/raylet-c/node/raylet bazel-bin/raylet-c/cli/raylet-c "$out/bin/" || { not_ok accept "the programs are not built"; return; }
+	for release in 2.35.0 2.60.0; do
+		venv=$root/.venv-$release
+		if ! "$out/bin/raylet-c" enable --ray-dir "$venv"; then
+			not_ok "accept-$release" "raylet-c enable fails"
+			continue
+		fi
+		enabled="$enabled $venv"
+		"$venv/bin/python" tests/accept/run_cases.py --ray-bin "$venv/bin" --only "$1" --json "$out/accept-$release.results" \
+			--logs "$out/accept-$release-logs" | tee "$out/accept-$release.tap"
+		disable_all
+	done
+}
+
+stage "set up"
+if [ "$mode" = --fast ]; then bazel/setup.sh build || exit 1; else bazel/setup.sh || exit 1; fi
+stage "build and unit tests"
+$bazel build ${BAZEL_FLAGS:-} //raylet-c/... //python:wheel >"$out/build.log" 2>&1 ||
+	{ grep -E 'error|ERROR|FAILED' -A 8 "$out/build.log" | head -n 60; not_ok build "the product does not build: $out/build.log"; }
+bazel_tests unit //...
+if [ "$mode" != --fast ]; then
+	stage "ASan and UBSan"
+	bazel_tests asan --config=asan --test_tag_filters=-product -- //raylet-c/...
+	stage "TSan"
+	bazel_tests tsan --config=tsan --test_tag_filters=-product -- //raylet-c/...
+	stage "fuzz targets"
+	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
+	stage "acceptance cases"
+	$bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c >>"$out/build.log" 2>&1
+	run_accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
+fi
+if [ "${CI:-}" = true ]; then # leave no server behind
+	$bazel shutdown >/dev/null 2>&1
+	bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} shutdown >/dev/null 2>&1
+fi
+stage "results"
+python3 bazel/tally.py "$out"
