@@ -1285,6 +1285,7 @@ static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_LABEL_NOT_IN] = 2,
 	[RC_V_RUNTIME_ENV_OK] = 0,
 	[RC_V_ERROR_WORKER_DIED] = 0,
+	[RC_V_ERROR_FETCH_TIMED_OUT] = 14,
 };
 
 const rc_dialect rc__dialect_2_60_0 = {
