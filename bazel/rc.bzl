@@ -51,21 +51,21 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
         srcs = native.glob(["**"], allow_empty = True),
         visibility = ["//visibility:public"],
     )
-    native.filegroup(
+    native.cc_library(
         name = "test_headers",
-        srcs = native.glob(["test/*.h"], allow_empty = True),
+        hdrs = native.glob(["test/*.h", "fuzz/*.h"], allow_empty = True),
         visibility = ["//visibility:public"],
     )
     for source in native.glob(["test/*.c"], allow_empty = True):
         native.cc_test(
             name = name + "_" + source[len("test/"):-len(".c")] + "_test",
             size = "small",
-            srcs = [source, ":test_headers"] + ([] if name == "base" else ["//raylet-c/base:test_headers"]),
+            srcs = [source],
             copts = RC_COPTS,
             data = native.glob(["test/data/**"], allow_empty = True) + test_data + ["//bazel:tsan.supp"],
             linkopts = RC_LINKOPTS,
             linkstatic = True,
-            deps = [":" + name] + deps + test_deps,
+            deps = [":" + name, ":test_headers"] + deps + test_deps,
         )
     for source in native.glob(["fuzz/*.c"], allow_empty = True):
         target = source[len("fuzz/"):-len(".c")]
@@ -75,25 +75,25 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
         native.cc_binary(
             name = "fuzz_" + target,
             testonly = True,
-            srcs = [source, ":test_headers"] + native.glob(["fuzz/*.h"], allow_empty = True),
+            srcs = [source],
             copts = RC_COPTS,
             linkopts = RC_LINKOPTS + ["-fsanitize=fuzzer"],
             linkstatic = True,
             tags = ["manual"],
-            deps = [":" + name] + deps + replay_deps,
+            deps = [":" + name, ":test_headers"] + deps + replay_deps,
         )
 
         # The seeds, and what the fuzzer once found, as a test of every build.
         native.cc_test(
             name = "replay_" + target + "_test",
             size = "small",
-            srcs = [source, "//bazel:fuzz_replay.c", ":test_headers"] + native.glob(["fuzz/*.h"], allow_empty = True),
+            srcs = [source, "//bazel:fuzz_replay.c"],
             args = ["$(location %s)" % f for f in corpus],
             copts = RC_COPTS,
             data = corpus + ["//bazel:tsan.supp"],
             linkopts = RC_LINKOPTS,
             linkstatic = True,
-            deps = [":" + name] + deps + replay_deps,
+            deps = [":" + name, ":test_headers"] + deps + replay_deps,
         )
 
 def rc_binary(name, src, deps):
