@@ -43,7 +43,7 @@ void rc_free_message(void *message); /* NULL is fine */
 
 /* Setting optional fields (proto2 presence): RC_SET(m, port, 5); RC_SET_BYTES(m, id, &rc_id); strings: m.name = (char *)s. */
 #define RC_SET(m, field, v) ((m).has_##field = 1, (m).field = (v))
-#define RC_SET_BYTES(m, field, ptr, len) ((m).has_##field = 1, (m).field.data = (uint8_t *)(ptr), (m).field.len = (len))
+#define RC_SET_BYTES(m, field, ptr, size) ((m).has_##field = 1, (m).field.data = (uint8_t *)(ptr), (m).field.len = (size))
 #define RC_SET_ID(m, field, id) RC_SET_BYTES(m, field, (id)->b, (id)->n)
 /* Reading: the value or 0/empty when absent. */
 #define RC_GET(m, field) ((m)->has_##field ? (m)->field : 0)

@@ -946,6 +946,10 @@ static const rc__field f203[] = { /* DeleteRuntimeEnvIfPossibleReply */
 static const rc__field f204[] = { /* syncer_RaySyncMessageBatch */
 	{ 1, 0, 197 }, /* messages */
 };
+static const rc__field f205[] = { /* RayErrorInfo */
+	{ 5, 0, RC__NO_SUB }, /* error_message */
+	{ 11, 1, RC__NO_SUB }, /* error_type */
+};
 
 static const rc__message messages[] = {
 	{ &rw__map_string_double__descriptor, f0, 2, true },
@@ -1153,6 +1157,7 @@ static const rc__message messages[] = {
 	{ &rw__delete_runtime_env_if_possible_request__descriptor, f202, 2, true },
 	{ &rw__delete_runtime_env_if_possible_reply__descriptor, f203, 2, true },
 	{ &rw__syncer__ray_sync_message_batch__descriptor, f204, 1, true },
+	{ &rw__ray_error_info__descriptor, f205, 2, true },
 };
 
 static const rc__path methods[RC_M_COUNT] = {
