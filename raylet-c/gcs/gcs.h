@@ -84,12 +84,12 @@ const char *rc_gcs_config_str(const rc_gcs *g, const char *name, const char *fal
 
 /* ---- calls ----
  * error is NULL on success, reply then is the unpacked message (borrowed). Otherwise reply is NULL, and error says
- * "<method>: <why>". The head's own status codes: RC_E_NOT_FOUND, RC_E_EXISTS, else RC_E_INVALID. */
+ * "<method>: <why>". A refusal in the head's own status: RC_E_NOT_FOUND or RC_E_INVALID. */
 typedef void (*rc_gcs_fn)(void *arg, const rc_error *error, const void *reply);
 
-/* Any method of the head, for messages that follow the head's habit (status first). request is a generated struct, packed
- * before this returns. Sent again while the head is away. fn may be NULL: a failure is then logged. At most 256 MiB of
- * requests wait; more fail with RC_E_FULL. */
+/* Any method of the head, after `connected`. request is a generated struct, packed before this returns. Sent again while the
+ * head is away (so it may reach the head twice). fn may be NULL: a failure is then logged. At most 256 MiB of requests are
+ * kept; more fail with RC_E_FULL. A method that the release lacks: RC_E_UNSUPPORTED. */
 void rc_gcs_call(rc_gcs *g, rc_method method, const void *request, const ProtobufCMessageDescriptor *reply, rc_gcs_fn fn, void *arg);
 
 /* Registers this node (info: node_id, address, ports, resources, ...; packed before this returns) and on success starts node
