@@ -432,6 +432,11 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 	n->agents = rc_agents_start(n->loop, &a, &n->ports);
 	n->tick_timer = rc_timer_start(n->loop, TICK_MS, TICK_MS, tick, n);
 	n->debug_timer = rc_timer_start(n->loop, 1000, DEBUG_MS, rc_stats_write_debug, n);
+	uint64_t metrics_ms = (uint64_t)rc_gcs_config_int(n->gcs, "metrics_report_interval_ms", 10000);
+	n->metrics_timer = rc_timer_start(n->loop, metrics_ms, metrics_ms, rc_metrics_report, n);
+	uint64_t memory_ms = (uint64_t)rc_gcs_config_int(n->gcs, "memory_monitor_refresh_ms", 250);
+	if (memory_ms)
+		n->memory_timer = rc_timer_start(n->loop, memory_ms, memory_ms, rc_memory_check, n);
 }
 
 static void register_node(rc_daemon *n)
@@ -513,6 +518,8 @@ static void take_down(rc_daemon *n)
 {
 	rc_timer_stop(n->tick_timer);
 	rc_timer_stop(n->debug_timer);
+	rc_timer_stop(n->metrics_timer);
+	rc_timer_stop(n->memory_timer);
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);

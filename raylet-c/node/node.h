@@ -67,9 +67,9 @@ typedef struct rc_daemon {
 
 	rc_drain drain;
 
-	rc_timer *tick_timer, *debug_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt */
+	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
 	bool view_posted, debug_writing, ended;
-	uint64_t last_gc_ms;
+	uint64_t last_gc_ms, last_memory_kill_ms;
 } rc_daemon;
 
 /* main.c */
@@ -147,6 +147,13 @@ void rc_stats_write_debug(void *n);
 /* Fills m for the call of fn: resources, load and state of this node now. */
 void rc_stats_with_resources(rc_daemon *n, void (*fn)(void *arg, Rw__ResourcesData *m), void *arg);
 void rc_stats_push_view(rc_daemon *n);
+
+/* memory.c */
+void rc_memory_check(void *n);
+bool rc_memory_read(int64_t *ret_used, int64_t *ret_total);
+
+/* metrics.c */
+void rc_metrics_report(void *n);
 
 /* drain.c */
 extern const rc_service rc_drain_services[];
