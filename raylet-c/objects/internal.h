@@ -161,7 +161,7 @@ struct rc__om_owner {
 	uint64_t failing_since;
 	rc_timer *retry;
 	rc__om_reports reports;
-	bool ending, busy; /* busy: being walked, not to be freed */
+	bool busy; /* being walked: not to be freed */
 };
 
 /* ---- report.c ---- */
@@ -215,14 +215,14 @@ struct rc__om_want {
 
 /* Adds a use of ref.id by a request; want->local tells whether it is here. The want lives as long as it has uses. */
 rc__om_use *rc__om_want_use(rc_objects *o, const rc_object_ref *ref, rc__om_request *r);
-void rc__om_want_unuse(rc__om_use *u); /* frees u */
+void rc__om_want_leave(rc__om_use *u); /* u->want becomes NULL */
+void rc__om_want_unuse(rc__om_use *u); /* leaves, and frees u */
 void rc__om_want_sealed(rc_objects *o, const rc_id *id);
 void rc__om_want_gone(rc_objects *o, const rc_id *id);
 void rc__om_want_chunk(rc__om_want *w); /* progress: the time limit starts anew */
 void rc__om_want_retry(rc__om_want *w, const char *why); /* the attempt has failed */
 void rc__om_pulls_run(rc_objects *o); /* from the kick timer: stores error objects, decides which pulls are active */
 void rc__om_pulls_died(rc_objects *o, const rc_id *node);
-void rc__om_pulls_owner_died(rc_objects *o, const rc_id *worker, const rc_id *node);
 void rc__om_pulls_tick(rc_objects *o);
 void rc__om_pulls_later(rc_objects *o); /* asks for rc__om_pulls_run */
 
@@ -234,18 +234,20 @@ struct rc__om_use {
 	rc__om_request *request;
 	rc_id id;
 };
+typedef enum rc__om_kind { RC__OM_R_GET, RC__OM_R_WAIT, RC__OM_R_FETCH, RC__OM_R_READY } rc__om_kind;
 struct rc__om_request {
 	rc_objects *o;
 	rc_link link; /* o->requests[priority] */
 	rc_link due;
 	rc_link in_client;
+	void *client;
 	uint64_t id;
-	enum { RC__OM_R_GET, RC__OM_R_WAIT, RC__OM_R_FETCH, RC__OM_R_READY } kind;
+	rc__om_kind kind;
 	int priority;
 	rc_link uses;
 	size_t n, n_local;
 	rc_map *ids; /* gets: uses by id */
-	bool fetch_only, told, ended;
+	bool fetch_only, told;
 	size_t needed;
 	rc_timer *timer;
 	rc_wait_fn wait_fn;
@@ -282,6 +284,7 @@ uint32_t rc__om_chunk_count(uint64_t total, uint64_t chunk_size);
 void rc__om_receive_serve(rc_objects *o, rc_request *r, rc_view bytes);
 void rc__om_receive_end(rc__om_want *w);    /* w->receive, if any: aborted */
 bool rc__om_receive_started(const rc__om_want *w); /* it has its memory */
+uint64_t rc__om_receive_idle_ms(const rc__om_want *w); /* since the last chunk; 0 without a receive */
 void rc__om_receives_destroy(rc_objects *o);
 
 /* ---- push.c ---- */

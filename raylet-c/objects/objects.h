@@ -133,7 +133,7 @@ typedef struct rc_objects_stats {
 	uint64_t receiving, sending;             /* objects in transfer */
 	uint64_t bytes_in, bytes_out;            /* payload since the start */
 	uint64_t chunks_in, chunks_out, chunks_dropped, pushes_failed, pull_retries;
-	uint64_t pinned, pinned_bytes;           /* primary copies for owners */
+	uint64_t pinned;                         /* primary copies for owners; their bytes: rc_store_stats */
 	uint64_t args_held_bytes;                /* rc_objects_fetch_hold */
 	uint64_t owners_polled, reports_sent, reports_waiting;
 	uint64_t objects_failed;                 /* error objects stored */
