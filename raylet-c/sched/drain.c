@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "raylet-c/base/log.h"
+
 bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayletRequest *request, bool idle, uint64_t wall_ms,
                       const char **ret_refusal)
 {
@@ -12,14 +14,14 @@ bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayle
 	*ret_refusal = NULL;
 	if (!idle_termination && reason != rc_enum_value(d, RC_V_DRAIN_PREEMPTION))
 		*ret_refusal = "The drain reason is neither idle termination nor preemption.";
-	else if (deadline < 0 || (deadline > 0 && (uint64_t)deadline < wall_ms))
-		*ret_refusal = "The drain deadline has passed already.";
 	else if (idle_termination && !idle)
 		*ret_refusal = "The node to be idle terminated is no longer idle.";
 	if (*ret_refusal)
 		return false;
+	if (deadline > 0 && (uint64_t)deadline < wall_ms)
+		rc_warn("drain request whose deadline passed %llu ms ago: the clocks of the hosts may differ", (unsigned long long)(wall_ms - (uint64_t)deadline));
 	free(drain->message);
-	*drain = (rc_drain){ true, reason, rc_strdup(RC_GET_STR(request, reason_message)), deadline };
+	*drain = (rc_drain){ true, reason, rc_strdup(RC_GET_STR(request, reason_message)), deadline > 0 ? deadline : 0 };
 	return true;
 }
 

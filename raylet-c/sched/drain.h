@@ -15,8 +15,8 @@ typedef struct rc_drain { /* zero-initialised: not draining */
 	int64_t deadline_ms;  /* wall clock, 0: none */
 } rc_drain;
 
-/* True: accepted and noted (then call rc_leases_set_draining). False: *ret_refusal is the text for the reply. A deadline in
- * the past and an unknown reason are refused. */
+/* True: accepted and noted (then call rc_leases_set_draining). False: *ret_refusal is the text for the reply. An unknown reason is
+ * refused; a deadline that has passed is only logged. */
 bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayletRequest *request, bool idle, uint64_t wall_ms,
                       const char **ret_refusal);
 /* Time to leave: draining and idle. */

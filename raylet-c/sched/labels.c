@@ -216,6 +216,19 @@ static int add(rc_selector *s, const char *key, rc_label_op op, char **values, s
 	return 0;
 }
 
+void rc_selector_copy(rc_selector *to, const rc_selector *from)
+{
+	rc_selector copy = { from->n ? rc_alloc(from->n * sizeof(*copy.v)) : NULL, from->n };
+	for (size_t i = 0; i < from->n; i++) {
+		const rc_constraint *c = &from->v[i];
+		copy.v[i] = (rc_constraint){ rc_strdup(c->key), c->op, c->n_values ? rc_alloc(c->n_values * sizeof(*c->values)) : NULL, c->n_values };
+		for (size_t k = 0; k < c->n_values; k++)
+			copy.v[i].values[k] = rc_strdup(c->values[k]);
+	}
+	rc_selector_free(to);
+	*to = copy;
+}
+
 int rc_selector_from(const rc_dialect *d, const Rw__LabelSelector *m, rc_selector *ret, rc_error *e)
 {
 	rc_selector s = { 0 };

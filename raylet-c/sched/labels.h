@@ -49,12 +49,13 @@ typedef struct rc_selector { /* all constraints must hold; empty: every node */
 } rc_selector;
 
 void rc_selector_free(rc_selector *s);
+void rc_selector_copy(rc_selector *to, const rc_selector *from); /* to: replaced */
 bool rc_selector_match(const rc_selector *s, const rc_labels *labels);
 void rc_selector_print(const rc_selector *s, rc_buf *out);
 /* m may be NULL: empty. An operator that the release does not define is refused. */
 int rc_selector_from(const rc_dialect *d, const Rw__LabelSelector *m, rc_selector *ret, rc_error *e) RC_WARN_UNUSED;
 int rc_selector_from_expressions(const Rw__LabelMatchExpressions *m, rc_selector *ret, rc_error *e) RC_WARN_UNUSED;
-/* For ResourceDemand.label_selectors of 2.60.0; freed with rc_selector_message_free. */
+/* For ResourceDemand.label_selectors of 2.60.0; borrows the strings; freed with rc_selector_message_free. */
 Rw__LabelSelector *rc_selector_message(const rc_dialect *d, const rc_selector *s);
 void rc_selector_message_free(Rw__LabelSelector *m);
 

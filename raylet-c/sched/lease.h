@@ -33,7 +33,7 @@ typedef struct rc_strategy {
 } rc_strategy;
 
 typedef struct rc_lease_spec {
-	rc_id lease_id; /* 2.35.0: the task id */
+	rc_id lease_id; /* 2.35.0: the task id. May be absent in a backlog report; rc_leases_request refuses that */
 	rc_id job_id, actor_id, root_detached_actor_id;
 	rc_address owner;
 	bool is_actor, is_detached; /* is_actor: actor creation */
@@ -48,7 +48,7 @@ typedef struct rc_lease_spec {
 	char *runtime_env;     /* serialized JSON; "" or "{}": none, both kept as "" */
 	uint64_t runtime_env_hash; /* of runtime_env; 0 for none */
 	int runtime_env_timeout_s; /* setup_timeout_seconds; 0: not given */
-	bool runtime_env_eager;
+	bool runtime_env_eager; /* eager_install */
 	char *task_name;
 	char *actor_name; /* 2.35.0; "" otherwise */
 	char **worker_options; /* dynamic_worker_options */
@@ -60,8 +60,8 @@ typedef struct rc_lease_spec {
 	size_t class_key_n;
 } rc_lease_spec;
 
-/* The message's parts are copied. Refused, with the field named: no or over-long ids, bad amounts, too many dependencies,
- * bad selectors. */
+/* The message's parts are copied. Refused, with the field named: over-long ids, bad amounts, too many dependencies, bad
+ * selectors, a runtime environment above its limit. ret: replaced by a new value on success (it must be empty before). */
 int rc_lease_spec_from(const rc_dialect *d, const Rw__LeaseSpec *m, rc_lease_spec *ret, rc_error *e) RC_WARN_UNUSED;
 void rc_lease_spec_free(rc_lease_spec *s);
 

@@ -47,7 +47,7 @@ typedef struct rc_lease { /* read only outside leases.c, but for user */
 	int worker_failures;
 	void *user; /* the node's */
 	/* private */
-	rc_link link_;
+	rc_link link_; /* in its class's lines, or in the list of those that fetch */
 	struct rc_lease_class *class_;
 	uint64_t not_before_, seq_;
 	void **handles_;
@@ -69,7 +69,7 @@ typedef enum rc_pin { RC_PIN_OK, RC_PIN_MISSING, RC_PIN_NO_ROOM } rc_pin;
 typedef struct rc_lease_ops { /* all called with rc_leases_config.ctx */
 	/* Start fetching spec.dependencies. True: all are here already. Else rc_leases_args_ready later. Not called without any. */
 	bool (*fetch_args)(void *ctx, rc_lease *lease);
-	/* The lease left before it was granted, or ended: stop fetching, unpin. Once per fetch_args. */
+	/* The lease left before it was granted, or ended: stop fetching, unpin. Once, however often fetch_args was called. */
 	void (*release_args)(void *ctx, rc_lease *lease);
 	/* About to be given to a worker: keep the arguments here. MISSING: one was evicted, fetch_args comes again.
 	 * NO_ROOM: too many bytes of arguments are pinned (max_task_args_memory_fraction); tried again when a lease ends. May be NULL. */
@@ -116,12 +116,9 @@ void rc_leases_destroy(rc_leases *l);
 /* A request. Takes *spec over (it is empty afterwards), also on failure. handle comes back with the reply, which may come
  * before this returns. A known id that is still waiting joins it; one that is granted is answered again in 2.60.0 (its
  * lease ids are never used twice) and is a new lease in 2.35.0 (a restarted actor asks with the same task id).
- * -1: RC_E_FULL; no reply comes. */
+ * -1: no lease id (RC_E_INVALID) or a limit (RC_E_FULL); no reply comes. */
 int rc_leases_request(rc_leases *l, rc_lease_spec *spec, bool grant_or_reject, bool by_locality, int64_t backlog, void *handle,
                       rc_error *e) RC_WARN_UNUSED;
-/* A caller is gone (its call was cancelled): forget the handle; no reply for it. The lease goes on. */
-void rc_leases_forget_handle(rc_leases *l, void *handle);
-
 void rc_leases_args_ready(rc_leases *l, rc_lease *lease);
 void rc_leases_worker_ready(rc_leases *l, rc_lease *lease, const rc_id *worker_id);
 
@@ -182,10 +179,7 @@ void rc_leases_backlog_set(rc_leases *l, const rc_id *worker_id, rc_lease_spec *
 typedef struct rc_load {
 	Rw__ResourceLoad by_shape;
 	rc_amount_map total; /* for ResourcesData.resource_load */
-	/* private */
-	rc_amounts total_;
-	rc_amount_map *maps_;
-	rc_amounts *shapes_;
+	rc_amounts total_; /* private */
 } rc_load;
 void rc_leases_load(const rc_leases *l, rc_load *ret);
 void rc_load_free(rc_load *load);

@@ -20,17 +20,22 @@ typedef enum rc_place_kind {
 
 typedef struct rc_place {
 	rc_place_kind kind;
-	rc_node *node;
+	rc_node *node; /* remote */
+	bool fits;     /* now, as far as is known here */
 } rc_place;
 
 typedef struct rc_policy {
 	const rc_leases_config *config;
 	size_t spread_next; /* round robin */
+	uint64_t random;    /* state of a small generator; any seed */
 	bool draining;      /* this node counts as absent */
 } rc_policy;
 
-/* prefer_local: this node was chosen by someone before (grant_or_reject, locality, a lease that already waits here): it wins
+/* A node that is alive but has not sent a view is waited for, not given up. prefer_local: this node was chosen by someone before (grant_or_reject, locality, a lease that already waits here): it wins
  * whenever it fits, and when nobody fits. */
 rc_place rc_policy_place(rc_policy *p, const rc_lease_spec *spec, bool prefer_local);
+
+/* This node may take the lease some time: it does not drain, its totals meet the demand and its labels the selectors. */
+bool rc_policy_may_stay(const rc_policy *p, const rc_lease_spec *spec);
 
 #endif

@@ -42,7 +42,7 @@ struct rc_resources {
 	uint64_t (*now_ms)(void);
 	size_t in_use; /* resources with off > 0, the object store not counted */
 	unsigned marks;
-	uint64_t version, idle_since_ms;
+	uint64_t version, totals_version, idle_since_ms;
 	const char **activity;
 	size_t n_activity;
 };
@@ -86,6 +86,7 @@ static void shift(rc_resources *r, resource *s, size_t i, rc_q total, rc_q avail
 	size_t off = s->off;
 	s->total[i] += total;
 	s->available[i] += available;
+	r->totals_version += total != 0;
 	bool is_off = s->available[i] != s->total[i];
 	s->off += (size_t)is_off - (size_t)was_off;
 	if (!s->store)
@@ -192,7 +193,7 @@ rc_resources *rc_resources_create(const rc_amounts *total, const rc_resources_op
 		r->changed = options->changed;
 		r->ctx = options->ctx;
 	}
-	r->version = 1;
+	r->version = r->totals_version = 1;
 	return r;
 }
 
@@ -587,6 +588,11 @@ bool rc_resources_exists(const rc_resources *r, const char *name)
 uint64_t rc_resources_version(const rc_resources *r)
 {
 	return r->version;
+}
+
+uint64_t rc_resources_totals_version(const rc_resources *r)
+{
+	return r->totals_version;
 }
 
 double rc_resources_utilization(const rc_resources *r)

@@ -82,6 +82,7 @@ rc_q rc_resources_available_of(const rc_resources *r, const char *name); /* may 
 bool rc_resources_exists(const rc_resources *r, const char *name);
 /* Rises with every change. */
 uint64_t rc_resources_version(const rc_resources *r);
+uint64_t rc_resources_totals_version(const rc_resources *r); /* with every change of a total only */
 /* 0..1: the highest used share of CPU, memory and object_store_memory, as the hybrid policy scores a node. */
 double rc_resources_utilization(const rc_resources *r);
 
