@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Makes the table of one Ray release (raylet-c/wire/gen/) from the release itself, and tells what a release changed.
 
-    dialect.py RAY            print what RAY changed against the nearest release that has a table
-    dialect.py --write RAY..  write the tables
-    dialect.py --check RAY..  fail when a committed table differs from what --write would write
+    dialect.py RAY              print what RAY changed against the nearest release that has a table
+    dialect.py --write [RAY..]  write the listing of each RAY, then the tables of all releases that have a listing
+    dialect.py --check [RAY..]  fail when a committed file differs from what --write would write
 
 RAY is an installed `ray` package folder (or a folder above it, such as a virtual environment) or a .whl file. Ray's
 Python package lacks some messages (sync stream, object manager), so the descriptors are read from where all of them are:
-protobuf's C++ runtime keeps each .proto file as a serialized FileDescriptorProto inside the binaries.
+protobuf's C++ runtime keeps each .proto file as a serialized FileDescriptorProto inside the binaries. What was read is
+kept as text (gen/ray_*.txt: all messages, enums and services); a table is made from that text and our own ray.proto and
+methods.h. So after a change to ours, `dialect.py --write` alone is enough, without any Ray.
 
 Needs the `protobuf` package (every Ray environment has it) and `protoc` for our own ray.proto.
 
@@ -16,6 +18,7 @@ message we take it for. A difference is an error that names the field: then the 
 number in a table.
 """
 import argparse
+import collections
 import glob
 import io
 import os
@@ -46,9 +49,14 @@ FIELD_NAMES = {
 # Our prefix -> Ray's package; every other message lives in ray.rpc. A_B is also B nested in A.
 PACKAGES = {"syncer_": "ray.rpc.syncer", "autoscaler_": "ray.rpc.autoscaler"}
 
+# Packages whose messages no node exchanges with Ray: left out of the listings.
+UNUSED_PACKAGES = ("ray.rpc.events", "ray.rpc.Export", "ray.serialization")
+
 F = descriptor_pb2.FieldDescriptorProto
 TYPE_NAMES = {v: k[5:].lower() for k, v in F.Type.items()}
-SAME_ON_THE_WIRE = {(F.TYPE_INT32, F.TYPE_ENUM), (F.TYPE_BYTES, F.TYPE_MESSAGE)}  # (ours, Ray's)
+# kind: a scalar's name, "enum", "message" or "map"; ref: the name of the enum or message, or a map's two types.
+Field = collections.namedtuple("Field", "number name repeated kind ref packed")
+SAME_ON_THE_WIRE = {("int32", "enum"), ("bytes", "message")}  # (ours, Ray's)
 
 
 class Problem(Exception):
@@ -59,12 +67,16 @@ class Problem(Exception):
 
 
 class Ray:
-    """One release: all messages, enums and services by full name."""
+    """One release: fields of all messages, values of all enums, all methods, by full name."""
 
-    def __init__(self, path):
-        self.messages, self.enums, self.methods = {}, {}, {}
-        self.release, blobs = open_ray(path)
-        files = {}
+    def __init__(self, release):
+        self.release = release
+        self.messages, self.enums, self.methods = {}, {}, set()
+
+    @staticmethod
+    def from_binaries(path):
+        release, blobs = open_ray(path)
+        ray, files = Ray(release), {}
         for blob in blobs:
             for f in embedded_files(blob):
                 old = files.get(f.name)
@@ -72,18 +84,94 @@ class Ray:
                     files[f.name] = f
         if not files:
             raise Problem(f"{path}: no protobuf descriptor found in its binaries")
+        messages = {}
         for f in files.values():
-            self._walk(f.package, f.message_type, f.enum_type)
+            ray._walk(f.package, f.message_type, f.enum_type, messages)
             for s in f.service:
-                for m in s.method:
-                    self.methods[f"{f.package}.{s.name}/{m.name}"] = m
+                ray.methods |= {f"{f.package}.{s.name}/{m.name}" for m in s.method}
+        for name, m in messages.items():
+            if not m.options.map_entry:
+                ray.messages[name] = [field_of(f, messages) for f in m.field]
+        drop = lambda names: [n for n in names if n.startswith(UNUSED_PACKAGES)]
+        for n in drop(ray.messages):
+            del ray.messages[n]
+        for n in drop(ray.enums):
+            del ray.enums[n]
+        ray.methods -= set(drop(ray.methods))
+        return ray
 
-    def _walk(self, prefix, messages, enums):
+    def _walk(self, prefix, messages, enums, ret):
         for e in enums:
-            self.enums[f"{prefix}.{e.name}"] = e
+            self.enums[f"{prefix}.{e.name}"] = {v.name: v.number for v in e.value}
         for m in messages:
-            self.messages[f"{prefix}.{m.name}"] = m
-            self._walk(f"{prefix}.{m.name}", m.nested_type, m.enum_type)
+            ret[f"{prefix}.{m.name}"] = m
+            self._walk(f"{prefix}.{m.name}", m.nested_type, m.enum_type, ret)
+
+    @staticmethod
+    def from_listing(release):
+        ray, kind, name = Ray(release), None, None
+        for number, line in enumerate(open(listing_path(release)), 1):
+            cells = line.split()
+            try:
+                if not line.startswith("\t"):
+                    kind, name = cells
+                    if kind == "message":
+                        ray.messages[name] = []
+                    elif kind == "enum":
+                        ray.enums[name] = {}
+                elif kind == "message":
+                    ray.messages[name].append(parse_field(cells))
+                elif kind == "enum":
+                    ray.enums[name][cells[1]] = int(cells[0])
+                else:
+                    ray.methods.add(f"{name}/{cells[0]}")
+            except (ValueError, IndexError):
+                raise Problem(f"{listing_path(release)}:{number}: not a line of a listing; write it again from Ray {release}")
+        return ray
+
+    def listing(self):
+        """Sorted by name: a message with its fields, an enum with its values, a service with its methods."""
+        out = []
+        for name, fields in sorted(self.messages.items()):
+            out.append(f"message {name}")
+            out += [f"\t{f.number} {f.name} {type_text(f)}" for f in sorted(fields)]
+        for name, values in sorted(self.enums.items()):
+            out.append(f"enum {name}")
+            out += [f"\t{number} {value}" for value, number in sorted(values.items(), key=lambda v: (v[1], v[0]))]
+        for service in sorted({m.split("/")[0] for m in self.methods}):
+            out.append(f"service {service}")
+            out += ["\t" + m.split("/")[1] for m in sorted(self.methods) if m.split("/")[0] == service]
+        return "\n".join(out) + "\n"
+
+
+def field_of(f, messages):
+    """A Field from a FieldDescriptorProto; messages: to tell a map."""
+    name, kind = f.type_name.lstrip("."), TYPE_NAMES[f.type]
+    repeated = f.label == F.LABEL_REPEATED
+    scalar = kind not in ("string", "bytes", "message")
+    packed = repeated and scalar and (f.options.packed or not f.options.HasField("packed"))
+    entry = messages.get(name) if kind == "message" else None
+    if entry is not None and entry.options.map_entry:
+        types = [type_text(field_of(e, messages)) for e in entry.field]
+        return Field(f.number, f.name, False, "map", ",".join(types), False)
+    return Field(f.number, f.name, repeated, kind, name, packed)
+
+
+def type_text(f):
+    text = f.kind + (":" + f.ref if f.ref else "")
+    return ("*" if f.repeated else "") + text + (" unpacked" if f.repeated and f.kind not in ("string", "bytes", "message") and not f.packed else "")
+
+
+def parse_type(text):
+    repeated, text = text.startswith("*"), text.lstrip("*")
+    kind, _, ref = text.partition(":")
+    return repeated, kind, ref
+
+
+def parse_field(cells):
+    repeated, kind, ref = parse_type(cells[2])
+    packed = repeated and kind not in ("string", "bytes", "message") and cells[-1] != "unpacked"
+    return Field(int(cells[0]), cells[1], repeated, kind, ref, packed)
 
 
 def open_ray(path):
@@ -163,7 +251,7 @@ def descriptor_end(blob, at):
 
 
 def our_messages():
-    """ray.proto as a list of DescriptorProto, in file order."""
+    """ray.proto as {name: [Field]}, in file order."""
     with tempfile.TemporaryDirectory() as tmp:
         out = os.path.join(tmp, "set")
         done = subprocess.run(["protoc", "-I", WIRE, "--descriptor_set_out=" + out, "ray.proto"], capture_output=True, text=True)
@@ -171,10 +259,13 @@ def our_messages():
             raise Problem("protoc refuses ray.proto: " + done.stderr.strip())
         files = descriptor_pb2.FileDescriptorSet()
         files.ParseFromString(open(out, "rb").read())
-    messages = list(files.file[0].message_type)
-    for m in messages:
+    messages = {}
+    for m in files.file[0].message_type:
         if [f.number for f in m.field] != list(range(1, len(m.field) + 1)):
             raise Problem(f"ray.proto: the fields of {m.name} are not numbered 1, 2, 3, ... in their order")
+        fields = [field_of(f, {}) for f in m.field]
+        # proto2: packed only when it says so
+        messages[m.name] = [o._replace(ref=o.ref.split(".")[-1], packed=f.options.packed) for o, f in zip(fields, m.field)]
     return messages
 
 
@@ -206,19 +297,21 @@ class Table:
     """Our messages, methods and enum values with the numbers of one release."""
 
     def __init__(self, ray, ours, methods, enums):
-        self.ray, self.problems = ray, []
-        self.index = {m.name: i for i, m in enumerate(ours)}
-        self.ours = ours
-        self.names = {m.name: self._find(m.name) for m in ours}  # ours -> Ray's full name, None: absent
+        self.ray, self.ours, self.problems = ray, ours, []
+        self.index = {name: i for i, name in enumerate(ours)}
+        self.names = {name: self._find(name) for name in ours}  # ours -> Ray's full name, None: absent
         self.used_maps = set()
-        self.fields = {m.name: self._fields(m) for m in ours}    # [(number, index, name, sub)] by number; None: absent
+        self.fields = {name: self._fields(name) for name in ours}  # [(number, index, name, sub)] by number; None: absent
+        for name in ours:
+            if name.startswith("Map") and name not in self.used_maps:
+                self.fields[name] = None
         self.methods = [(n, self._method(n, paths)) for n, paths in methods]
-        self.enums = [(n, self._enum(n, enum, values)) for n, enum, values in enums]
-        for m in ours:
-            if m.name.startswith("Map") and m.name not in self.used_maps:
-                self.fields[m.name] = None
+        self.enums = [(n, self._enum(enum, values)) for n, enum, values in enums]
+
+    def check(self):
         if self.problems:
-            raise Problem(f"Ray {ray.release} does not fit:\n  " + "\n  ".join(self.problems))
+            raise Problem(f"Ray {self.ray.release} does not fit:\n  " + "\n  ".join(self.problems))
+        return self
 
     def _find(self, name):
         for prefix, package in PACKAGES.items():
@@ -233,15 +326,15 @@ class Table:
     def _there(self, full):
         return full if full in self.ray.messages else None
 
-    def _fields(self, m):
-        if m.name.startswith("Map"):
-            return [(f.number, i, f.name, self._sub(f)) for i, f in enumerate(m.field)]
-        if self.names[m.name] is None:
+    def _fields(self, message):
+        if message.startswith("Map"):  # entries: checked where they are used
+            return [(f.number, i, f.name, self._sub(f)) for i, f in enumerate(self.ours[message])]
+        if self.names[message] is None:
             return None
-        theirs = {f.name: f for f in self.ray.messages[self.names[m.name]].field}
+        theirs = {f.name: f for f in self.ray.messages[self.names[message]]}
         rows = []
-        for i, f in enumerate(m.field):
-            where = f"{m.name}.{f.name}"
+        for i, f in enumerate(self.ours[message]):
+            where = f"{message}.{f.name}"
             for n in FIELD_NAMES.get(where, [f.name]):
                 if n in theirs:
                     self._check(where, f, theirs[n])
@@ -250,41 +343,34 @@ class Table:
         rows.sort()
         for a, b in zip(rows, rows[1:]):
             if a[0] == b[0]:
-                self.problems.append(f"{m.name}: {a[2]} and {b[2]} both are number {a[0]}")
+                self.problems.append(f"{message}: {a[2]} and {b[2]} both are number {a[0]}")
         return rows
 
     def _sub(self, f):
-        return f.type_name.split(".")[-1] if f.type == F.TYPE_MESSAGE else None
+        return f.ref if f.kind == "message" else None
 
     def _check(self, where, our, their):
-        def bad(text):
-            self.problems.append(f"{where}: {text}")
-
-        if (our.label == F.LABEL_REPEATED) != (their.label == F.LABEL_REPEATED):
-            return bad("repeated on one side only")
-        packed = our.options.packed
-        scalar = their.type not in (F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE)
-        if our.label == F.LABEL_REPEATED and scalar and packed != (not their.options.HasField("packed") or their.options.packed):
-            return bad("packed on one side only")
-        if our.type != their.type and (our.type, their.type) not in SAME_ON_THE_WIRE:
-            return bad(f"ours is {TYPE_NAMES[our.type]}, Ray's is {TYPE_NAMES[their.type]}")
-        if our.type != F.TYPE_MESSAGE:
-            return None
-        sub, full = self._sub(our), their.type_name.lstrip(".")
-        entry = self.ray.messages.get(full)
-        if entry is None:
-            return bad(f"its type {full} was not found in the release")
-        if sub.startswith("Map") != entry.options.map_entry:
+        bad = lambda text: self.problems.append(f"{where}: {text}")
+        is_map = our.kind == "message" and our.ref.startswith("Map")
+        if is_map != (their.kind == "map"):
             return bad("a map on one side only")
-        if not entry.options.map_entry:
-            if self.names[sub] != full:
-                bad(f"ours is a {sub} ({self.names[sub] or 'absent in this release'}), Ray's a {full}")
+        if is_map:
+            self.used_maps.add(our.ref)
+            if not our.repeated:
+                bad("a map must be repeated in ours")
+            for f, number, name, text in zip(self.ours[our.ref], (1, 2), ("key", "value"), their.ref.split(",")):
+                if (f.number, f.name) != (number, name):
+                    bad(f"map entry {our.ref} is not key = 1, value = 2")
+                self._check(f"{where}.{name}", f, Field(number, name, *parse_type(text), False))
             return None
-        self.used_maps.add(sub)
-        for o, t in zip(self.ours[self.index[sub]].field, entry.field):
-            if o.name != t.name or o.number != t.number:
-                bad(f"map entry {sub} is not key = 1, value = 2")
-            self._check(f"{where}.{o.name}", o, t)
+        if our.repeated != their.repeated:
+            return bad("repeated on one side only")
+        if our.packed != their.packed:
+            return bad("packed on one side only")
+        if our.kind != their.kind and (our.kind, their.kind) not in SAME_ON_THE_WIRE:
+            return bad(f"ours is {our.kind}, Ray's is {their.kind}")
+        if our.kind == "message" and self.names[our.ref] != their.ref:
+            bad(f"ours is a {our.ref} ({self.names[our.ref] or 'absent in this release'}), Ray's a {their.ref}")
         return None
 
     def _method(self, name, paths):
@@ -298,11 +384,8 @@ class Table:
             return path
         return next((p for p in reversed(paths) if p != "-" and there(p)), None)
 
-    def _enum(self, name, enum, values):
-        found = self.ray.enums.get(f"ray.rpc.{enum}")
-        if found is None:
-            return -1
-        numbers = {v.name: v.number for v in found.value}
+    def _enum(self, enum, values):
+        numbers = self.ray.enums.get(f"ray.rpc.{enum}", {})
         return next((numbers[v] for v in values if v in numbers), -1)
 
 
@@ -317,19 +400,19 @@ def table_c(t):
     w('#include "raylet-c/wire/table.h"')
     w("")
     w("/* { number on the wire, place in our message, place of the sub-message in the list below } */")
-    for i, m in enumerate(t.ours):
-        rows = t.fields[m.name]
+    for i, message in enumerate(t.ours):
+        rows = t.fields[message]
         if not rows:
             continue
-        w(f"static const rc__field f{i}[] = {{ /* {m.name} */")
+        w(f"static const rc__field f{i}[] = {{ /* {message} */")
         for number, index, name, sub in rows:
             w(f"\t{{ {number}, {index}, {t.index[sub] if sub else 'RC__NO_SUB'} }}, /* {name} */")
         w("};")
     w("")
     w("static const rc__message messages[] = {")
-    for i, m in enumerate(t.ours):
-        symbol = "rw__" + c_name(m.name) + "__descriptor"
-        rows = t.fields[m.name]
+    for i, message in enumerate(t.ours):
+        symbol = "rw__" + c_name(message) + "__descriptor"
+        rows = t.fields[message]
         state = f"f{i}, {len(rows)}, true" if rows else "NULL, 0, " + ("false" if rows is None else "true")
         w(f"\t{{ &{symbol}, {state} }},")
     w("};")
@@ -361,34 +444,6 @@ def c_name(name):
     return out
 
 
-def type_of(ray, f):
-    if f.type not in (F.TYPE_MESSAGE, F.TYPE_ENUM):
-        name = TYPE_NAMES[f.type]
-    else:
-        full = f.type_name.lstrip(".")
-        name = full.replace("ray.rpc.", "")
-        entry = ray.messages.get(full)
-        if entry is not None and entry.options.map_entry:
-            return f"map<{type_of(ray, entry.field[0])},{type_of(ray, entry.field[1])}>"
-    return ("*" if f.label == F.LABEL_REPEATED else "") + name
-
-
-def listing(t, methods, enums):
-    """Everything that the release has in the messages, services and enums that we use: what a later release is compared
-    with. Lines: kind, name, item, number or type."""
-    lines = []
-    for full in sorted({n for n in t.names.values() if n}):
-        lines.append(f"message {full}")
-        for f in t.ray.messages[full].field:
-            lines.append(f"field {full} {f.name} {f.number} {type_of(t.ray, f)}")
-    services = {p.split("/")[0] for _, paths in methods for p in paths if p != "-"}
-    lines += [f"method {m}" for m in sorted(t.ray.methods) if m.split("/")[0][len("ray.rpc."):] in services]
-    for full in sorted({"ray.rpc." + e for _, e, _ in enums}):
-        for v in t.ray.enums[full].value if full in t.ray.enums else []:
-            lines.append(f"enum {full} {v.name} {v.number}")
-    return "\n".join(lines) + "\n"
-
-
 def releases_h(releases):
     rows = " ".join(f"X({r.replace('.', '_')})" for r in releases)
     text = ", ".join(releases)
@@ -400,6 +455,10 @@ def version_key(release):
     return [int(p) if p.isdigit() else 0 for p in release.split(".")]
 
 
+def listing_path(release):
+    return os.path.join(GEN, f"ray_{release.replace('.', '_')}.txt")
+
+
 def known_releases():
     names = [os.path.basename(p)[4:-4].replace("_", ".") for p in glob.glob(GEN + "/ray_*.txt")]
     return sorted(names, key=version_key)
@@ -408,74 +467,74 @@ def known_releases():
 def outputs(paths):
     """All generated files, by name."""
     ours, (methods, enums) = our_messages(), our_tables()
-    files, releases = {}, set(known_releases())
-    for path in paths:
-        t = Table(Ray(path), ours, methods, enums)
-        ident = t.ray.release.replace(".", "_")
-        files[f"dialect_{ident}.c"] = table_c(t)
-        files[f"ray_{ident}.txt"] = listing(t, methods, enums)
-        releases.add(t.ray.release)
+    releases = {ray.release: ray for ray in map(Ray.from_binaries, paths)}
+    files = {os.path.basename(listing_path(r)): ray.listing() for r, ray in releases.items()}
+    releases.update({r: Ray.from_listing(r) for r in known_releases() if r not in releases})
+    for release, ray in releases.items():
+        files[f"dialect_{release.replace('.', '_')}.c"] = table_c(Table(ray, ours, methods, enums).check())
     files["releases.h"] = releases_h(sorted(releases, key=version_key))
     return files
 
 
-# ---- the three commands ----
+# ---- telling what changed ----
+
+
+def used_items(t, methods, enums):
+    """What the release has in the messages, services and enums that we use: {(kind, owner, item): number or type}."""
+    items = {}
+    for full in {n for n in t.names.values() if n}:
+        items["message", full, ""] = ""
+        for f in t.ray.messages[full]:
+            items["field", full, f.name] = f"{f.number} {type_text(f)}"
+    services = {"ray.rpc." + p.split("/")[0] for _, paths in methods for p in paths if p != "-"}
+    for m in t.ray.methods:
+        if m.split("/")[0] in services:
+            items["method", m, ""] = ""
+    for full in {"ray.rpc." + enum for _, enum, _ in enums}:
+        for value, number in t.ray.enums.get(full, {}).items():
+            items["enum", full, value] = str(number)
+    return items
 
 
 def show_changes(path):
     ours, (methods, enums) = our_messages(), our_tables()
-    ray = Ray(path)
-    known = known_releases()
+    ray, known = Ray.from_binaries(path), known_releases()
     if not known:
         raise Problem("no release has a table yet: use --write")
     want = version_key(ray.release)
     nearest = min(known, key=lambda r: [abs(a - b) for a, b in zip(version_key(r), want)])
-    t = Table.__new__(Table)
-    problem = None
-    try:
-        t.__init__(ray, ours, methods, enums)
-    except Problem as e:
-        problem = e
-
-    def items(text):
-        found = {}
-        for line in text.splitlines():
-            kind, name, *rest = line.split()
-            found[(kind, name, rest[0] if len(rest) > 0 else "")] = " ".join(rest[1:])
-        return found
-
-    old = items(open(f"{GEN}/ray_{nearest.replace('.', '_')}.txt").read())
-    new = items(listing(t, methods, enums))
-    print(f"Ray {ray.release} against {nearest}:")
-    changes = 0
+    t = Table(ray, ours, methods, enums)
+    old = used_items(Table(Ray.from_listing(nearest), ours, methods, enums), methods, enums)
+    new = used_items(t, methods, enums)
     gone = {k[1] for k in old if k[0] == "message" and k not in new}
     fresh = {k[1] for k in new if k[0] == "message" and k not in old}
+    changes = 0
+    print(f"Ray {ray.release} against {nearest}:")
     for key in sorted(set(old) | set(new), key=lambda k: (k[1], k[0] == "field", k)):
         kind, name, item = key
-        label = f"{kind} {name}{' ' + item if item else ''}"
-        if kind == "field" and (name in gone or name in fresh):
+        label = " ".join(filter(None, (kind, name, item)))
+        if kind == "field" and (name in gone or name in fresh) or old.get(key) == new.get(key):
             continue
         if key not in new:
             print(f"  gone: {label}")
         elif key not in old:
-            print(f"  new:  {label} {new[key]}".rstrip())
-        elif old[key] != new[key]:
-            print(f"  moved: {label}: {old[key]} -> {new[key]}")
+            print(f"  new: {label} {new[key]}".rstrip())
         else:
-            continue
+            print(f"  moved: {label}: {old[key]} -> {new[key]}")
         changes += 1
     print(f"  {changes} changes in what we use" if changes else "  nothing changed in what we use")
-    if problem:
-        raise problem
-    print("  our messages fit: --write makes its table")
+    t.check()
+    print("  our messages fit" + ("" if ray.release in known else ": --write makes its table"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("ray", nargs="+", metavar="RAY")
+    parser.add_argument("--write", action="store_true", help="write listings and tables")
+    parser.add_argument("--check", action="store_true", help="compare with what is there instead")
+    parser.add_argument("ray", nargs="*", metavar="RAY", help="a ray package folder, a folder above one, or a wheel")
     args = parser.parse_args()
+    if not args.ray and not args.write and not args.check:
+        parser.error("name a Ray package or wheel, or give --write or --check")
     try:
         if not args.write and not args.check:
             for path in args.ray:
