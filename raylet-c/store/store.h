@@ -136,7 +136,8 @@ rc_plasma_error rc_store_put(rc_store *s, const rc_store_new *object, rc_view da
 /* This node's copy is the primary one: never lost, but spilled under pressure. False: neither sealed in memory nor spilled
  * here, or its deletion was asked for. */
 bool rc_store_pin(rc_store *s, const rc_id *id);
-void rc_store_unpin(rc_store *s, const rc_id *id); /* becomes a copy that may be evicted; unknown ids are ignored */
+/* Becomes a copy that may be evicted; its spilled copy goes. Unknown ids are ignored. */
+void rc_store_unpin(rc_store *s, const rc_id *id);
 /* Ends the object: unpins it, drops its spilled copy (the file goes with the last object in it) and its memory copy, the
  * latter as soon as no client or hold has it, or once sealed when it is still being written. Unknown ids are ignored. */
 void rc_store_delete(rc_store *s, const rc_id *ids, size_t n);
