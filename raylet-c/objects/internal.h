@@ -1,6 +1,7 @@
 /* What the sources of this folder share; no other folder includes it.
  *
  *   objects.c   life, calls, events, services, frees, figures
+ *   ref.c       references and owners' addresses as they come in (no state)
  *   owner.c     the line to one owner: subscriptions and their long poll, retries, death
  *   report.c    location reports to owners
  *   pin.c       primary copies kept for owners
@@ -109,6 +110,9 @@ void rc__om_drop(rc__om_call *call); /* NULL is fine */
 bool rc__om_node_address(rc_objects *o, const rc_id *node, char ret[RC__OM_ADDRESS]);
 bool rc__om_node_dead(rc_objects *o, const rc_id *node);
 void rc__om_free(rc_objects *o, const rc_id *id, bool everywhere); /* deletes here; everywhere: tells other nodes (2.35.0) */
+
+/* ---- ref.c ---- */
+
 rc_owner rc__om_owner_from_proto(const Rw__Address *a); /* NULL or malformed: worker_id.n = 0 */
 
 /* ---- owner.c ---- */

@@ -219,69 +219,6 @@ bool rc__om_node_dead(rc_objects *o, const rc_id *node)
 	return node->n == RC_NODE_ID && o->ops.node_dead(o->ctx, node);
 }
 
-/* ---- references ---- */
-
-rc_owner rc__om_owner_from_proto(const Rw__Address *a)
-{
-	rc_owner owner = { 0 };
-	const char *ip;
-
-	if (!a)
-		return owner;
-	ip = RC_GET_STR(a, ip_address);
-	if (!a->has_worker_id || a->worker_id.len != RC_WORKER_ID || strlen(ip) >= sizeof owner.ip || RC_GET(a, port) <= 0 || RC_GET(a, port) > 65535)
-		return owner;
-	owner.worker_id = RC_GET_ID(a, worker_id);
-	if (rc_id_is_nil(&owner.worker_id))
-		return (rc_owner){ 0 };
-	owner.node_id = RC_GET_ID(a, node_id);
-	owner.port = a->port;
-	snprintf(owner.ip, sizeof owner.ip, "%s", ip);
-	return owner;
-}
-
-bool rc_object_ref_from_proto(const Rw__ObjectReference *m, rc_object_ref *ret, rc_error *e)
-{
-	if (!m->has_object_id || m->object_id.len != RC_OBJECT_ID) {
-		rc_fail(e, RC_E_INVALID, "ObjectReference: object_id has %zu bytes, not %d", m->has_object_id ? m->object_id.len : 0, RC_OBJECT_ID);
-		return false;
-	}
-	ret->id = RC_GET_ID(m, object_id);
-	ret->owner = rc__om_owner_from_proto(m->owner_address);
-	return true;
-}
-
-void rc_owner_from_local(const rc_local_address *a, rc_owner *ret)
-{
-	*ret = (rc_owner){ 0 };
-	if (a->worker_id.n != RC_WORKER_ID || a->ip.n >= sizeof ret->ip || a->port <= 0 || a->port > 65535)
-		return;
-	ret->worker_id = rc_id_from(a->worker_id.p, a->worker_id.n);
-	if (rc_id_is_nil(&ret->worker_id)) {
-		*ret = (rc_owner){ 0 };
-		return;
-	}
-	ret->node_id = rc_id_from(a->node_id.p, a->node_id.n);
-	memcpy(ret->ip, a->ip.p, a->ip.n);
-	ret->port = a->port;
-}
-
-bool rc_object_ref_from_local(const rc_local_objects *o, size_t i, rc_object_ref *ret, rc_error *e)
-{
-	rc_view id = rc_local_object(o, i);
-	rc_local_address address;
-
-	if (id.n != RC_OBJECT_ID) {
-		rc_fail(e, RC_E_INVALID, "object %zu of %zu: its id has %zu bytes, not %d", i, o->n, id.n, RC_OBJECT_ID);
-		return false;
-	}
-	ret->id = rc_id_from(id.p, id.n);
-	ret->owner = (rc_owner){ 0 };
-	if (rc_local_owner(o, i, &address) == 0)
-		rc_owner_from_local(&address, &ret->owner);
-	return true;
-}
-
 /* ---- events ---- */
 
 void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client)
