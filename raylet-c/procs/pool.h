@@ -116,6 +116,7 @@ typedef struct rc_pool_options {
 	int oom_score_adj;             /* worker_oom_score_adjustment (1000) */
 	int max_io_workers;            /* max_io_workers (4), of each type */
 	const char *spilling_config;   /* object_spilling_config, JSON; for IO workers */
+	bool debugger_external;        /* --ray-debugger-external */
 	const char *preload_modules;   /* preload_python_modules, comma separated; "" or NULL: none */
 } rc_pool_options;
 

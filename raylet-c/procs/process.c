@@ -259,7 +259,12 @@ static _Noreturn void child(plan *plan_)
 		if (fd >= 0 && write(fd, at, (size_t)(text + sizeof(text) - at)) < 0)
 			errno = 0; /* lowering it needs a privilege: then it stays */
 	}
-	rc__close_from(3);
+	int high[4]; /* above their places first, so that none overwrites another */
+	for (int i = 0; i < sp->n_keep_fds && i < 4; i++)
+		STEP("descriptor", (high[i] = fcntl(sp->keep_fds[i], F_DUPFD, 20)) >= 0);
+	for (int i = 0; i < sp->n_keep_fds && i < 4; i++)
+		STEP("descriptor", dup2(high[i], 3 + i) == 3 + i);
+	rc__close_from(3 + (sp->n_keep_fds < 4 ? sp->n_keep_fds : 4));
 	if (plan_->mark)
 		STEP("lineage mark", rc__mark_set_self(plan_->mark) == 0);
 	if (sp->nice)

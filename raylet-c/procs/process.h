@@ -49,6 +49,8 @@ typedef struct rc_spawn {
 	int nice;                 /* added; 0: none */
 	bool set_oom_score;
 	int oom_score_adj;
+	const int *keep_fds;      /* descriptors of ours that become 3, 4, ... in the child */
+	int n_keep_fds;           /* at most 4 */
 } rc_spawn;
 
 /* Signals reset, mask empty, descriptors above 2 closed, death signal SIGKILL. An exec that fails is an error here. */
