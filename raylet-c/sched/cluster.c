@@ -156,9 +156,11 @@ rc_node *rc_cluster_next(const rc_cluster *c, size_t *i)
 void rc_cluster_take(rc_cluster *c, rc_node *node, const rc_amounts *demand)
 {
 	(void)c;
-	for (size_t i = 0; i < demand->n; i++)
-		if (rc_amounts_has(&node->available, demand->v[i].name))
-			rc_amounts_add(&node->available, demand->v[i].name, -demand->v[i].q);
+	for (size_t i = 0; i < demand->n; i++) {
+		const rc_amount *a = &demand->v[i];
+		if (rc_amounts_has(&node->available, a->name) && rc_amounts_get(&node->available, a->name) > -RC_Q_MAX)
+			rc_amounts_add(&node->available, a->name, -a->q);
+	}
 }
 
 static bool covers(const rc_amounts *have, const rc_amounts *demand)

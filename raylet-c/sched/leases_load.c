@@ -126,8 +126,12 @@ void rc_leases_load(const rc_leases *l, rc_load *ret)
 			d->m.num_infeasible_requests_queued += class->n_unplaced;
 			d->m.backlog_size += class->backlog;
 		}
-		for (size_t k = 0; k < class->placement.n; k++)
-			rc_amounts_add(&ret->total_, class->placement.v[k].name, class->placement.v[k].q * (rc_q)(ready + class->n_unplaced));
+		for (size_t k = 0; k < class->placement.n; k++) {
+			const rc_amount *a = &class->placement.v[k];
+			rc_q sum = rc_amounts_get(&ret->total_, a->name), all;
+			bool huge = __builtin_mul_overflow(a->q, (rc_q)(ready + class->n_unplaced), &all) || __builtin_add_overflow(sum, all, &sum);
+			rc_amounts_set(&ret->total_, a->name, huge || sum > RC_Q_MAX ? RC_Q_MAX : sum);
+		}
 	}
 	rc_map_destroy(seen);
 	ret->total = rc_amount_map_make(&ret->total_);
