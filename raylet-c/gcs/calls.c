@@ -268,18 +268,22 @@ static void on_reply(void *arg, int status, rc_view bytes, const char *detail)
 		return;
 	}
 	rc__gcs_hold(g);
+	rc_list_remove(&c->all); /* user code that runs now may destroy g, which frees what is in the list */
 	if (status == RC_RPC_OK) {
 		came_back(g);
 		answered(c, bytes);
 	} else if (wrong_cluster(status, detail)) {
-		fail(c, RC_E_INVALID, "%s", detail);
-		if (!g->ended)
-			refused(g, detail);
+		refused(g, detail);
+		if (g->ended)
+			drop(c);
+		else
+			fail(c, RC_E_INVALID, "%s", detail);
 	} else if (c->flags & RC__GCS_ONCE || !(away || (fault && ++c->faults < MAX_FAULTS))) {
 		rc_code code = status == RC_RPC_DEADLINE ? RC_E_TIMEOUT : away ? RC_E_UNAVAILABLE : status == RC_RPC_UNIMPLEMENTED ? RC_E_UNSUPPORTED : RC_E_INVALID;
 
 		fail(c, code, "gRPC status %d: %s", status, detail);
 	} else {
+		rc_list_append(&g->calls, &c->all);
 		rc_list_append(&g->waiting, &c->wait);
 		if (away)
 			went_down(g, status == RC_RPC_DEADLINE ? "it is connected but does not answer" : detail);
@@ -301,6 +305,7 @@ static void post_failure(void *arg)
 {
 	call *c = arg;
 
+	rc_list_remove(&c->all);
 	if (c->g->ended)
 		drop(c);
 	else

@@ -42,7 +42,8 @@ typedef struct rc_gcs_ops {
 	void (*failed)(void *ctx, const rc_error *error);
 	void (*node_added)(void *ctx, rc_gcs_node *node);   /* once a node, also for our own */
 	void (*node_removed)(void *ctx, rc_gcs_node *node); /* once, only for one that was added; alive is false already */
-	/* A job that runs (dead false, once) or ended (dead true; may come for one never announced). data is borrowed. */
+	/* A job that runs (dead false, once) or ended (dead true; may come more than once, and for one never announced: the
+	 * head says it twice). data is borrowed. */
 	void (*job)(void *ctx, const rc_id *job, bool dead, const Rw__JobTableData *data);
 	/* Any worker or driver of the cluster, also our own. A dead driver's id: its 4 job bytes, then 24 bytes 0xff. */
 	void (*worker_died)(void *ctx, const rc_id *worker, const rc_id *node);

@@ -62,7 +62,7 @@ static void on_poll(void *arg, const rc_error *error, const void *reply)
 			sub->done = 0;
 			if (another) {
 				rc_info("GCS %s has another publisher: it was restarted", g->address);
-				rc__gcs_subscribe(g);
+				rc_gcs_on_restart(g);
 			}
 		}
 		for (size_t i = 0; i < r->n_pub_messages && !g->ended; i++) {
