@@ -280,15 +280,16 @@ static rc_plasma_error on_disk(rc_store *s, const rc_store_new *n, bool is_mutab
 		return RC_PE_EXISTS;
 	while (s->idle[RC__EVICTABLE_DISK].n)
 		rc__evict(s, oldest(s, RC__EVICTABLE_DISK));
-	if (!s->fallback_dir) {
-		rc_fail(&e, RC_E_FULL, "no fallback directory is given");
-	} else if (!table_has_room(s)) {
-		rc_fail(&e, RC_E_FULL, "the store has %zu objects already", s->max_objects);
+	if (!table_has_room(s)) {
+		rc_fail(&e, RC_E_FULL, "it has %zu objects already", s->max_objects);
+	} else if (!s->fallback_dir) {
+		rc_fail(&e, RC_E_FULL, "it cannot go to disk: no fallback directory is given");
 	} else if (rc__disk_is_full(s, s->fallback_dir, bytes)) {
-		rc_fail(&e, RC_E_FULL, "the disk of %s would be more than %g full (local_fs_capacity_threshold)", s->fallback_dir,
+		rc_fail(&e, RC_E_FULL, "it cannot go to disk: %s would be more than %g full (local_fs_capacity_threshold)", s->fallback_dir,
 		        s->config.fs_capacity_threshold);
 		error = RC_PE_NO_DISK;
 	} else {
+		/* Making the blocks of a disk file is quick: the file system only notes them. */
 		segment = rc_segment_open(s->fallback_dir, bytes ? bytes : 1, false, ++s->next_segment, &e);
 		if (segment && rc_segment_reserve(segment, segment->size, 0, NULL, &e) < 0) {
 			error = RC_PE_NO_DISK;
@@ -298,7 +299,7 @@ static rc_plasma_error on_disk(rc_store *s, const rc_store_new *n, bool is_mutab
 	}
 	if (!segment) {
 		if (every(&s->full_logged_ms, TELL_MS))
-			rc_error_log("object %s of %llu bytes is refused: the object store is full (%llu of %llu bytes free) and it cannot go to disk: %s",
+			rc_error_log("object %s of %llu bytes is refused: the object store is full (%llu of %llu bytes free); %s",
 			             hex.s, (unsigned long long)bytes, (unsigned long long)rc_heap_free_bytes(s->heap), (unsigned long long)s->capacity, e.text);
 		return error;
 	}
