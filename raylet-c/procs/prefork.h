@@ -16,7 +16,6 @@
 typedef struct rc_prefork rc_prefork;
 
 typedef struct rc_prefork_options {
-	const char *script;        /* path of prefork.py; NULL or "": beside the daemon or RAYLET_C_PREFORK_SCRIPT */
 	const char *worker_command; /* --python_worker_command: names interpreter and default_worker.py */
 	const char *log_path;      /* where the server's own output goes; NULL: the daemon's */
 	const char *warm;          /* extra modules to import when there is time, comma separated ("torch"); "" none */

@@ -1,0 +1,228 @@
+"""The prefork server: a warm Python process that forks Ray workers for the node daemon.
+
+The daemon runs this file as a script (its text is inside the daemon) with these descriptors: 3, a SOCK_SEQPACKET socket to
+the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6, this file. The words behind `--` are the worker command
+without what differs between workers; then padding follows, so that there is room for a whole command line.
+
+A worker must not be told from one that was executed: what an exec resets is reset here, by hand, in `become_worker`.
+So before a fork this process has one thread, draws no Ray id, opens no connection and keeps no signal handler.
+
+Messages, fields separated by NUL. To the daemon: "ready", threads, then each environment variable that the imports looked
+at; "forked", request id, pid; "failed", request id, text. From the daemon: request id, mark, group (0 or 1), OOM score or "",
+niceness, working directory or "", number of words, the words, the environment.
+
+Only the standard library is used, and no name of it that a Ray release lacks: any Python from 3.9 on.
+"""
+import ast
+import builtins
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+
+CONTROL, OUT, ERR, SOURCE = 3, 4, 5, 6
+RLIMIT_RTTIME = 15
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+TITLE = "rc-prefork"
+# Imported on the way to the first task, besides what the worker's script names itself; those that are missing are skipped.
+MORE = (
+    "argparse", "gettext", "ray.core.generated.usage_pb2", "ray._common.usage.usage_lib", "ray._private.usage.usage_lib",
+    "ray._private.function_manager", "ray._private.worker", "ray.util.scheduling_strategies", "ray.exceptions",
+)
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def imports_of(path):
+    """The import statements at the top level of a script, as code."""
+    with open(path, "rb") as f:
+        tree = ast.parse(f.read(), path)
+    tree.body = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    return compile(tree, path, "exec")
+
+
+def warm_up(script, extra):
+    """Imports what a worker will; returns the names of the environment variables that were looked at meanwhile."""
+    seen = set()
+    kind = type(os.environ)
+    plain = kind.__getitem__
+
+    def look(self, key):
+        if isinstance(key, str):
+            seen.add(key)
+        return plain(self, key)
+
+    kind.__getitem__ = look
+    try:
+        exec(imports_of(script), {"__name__": "raylet_c_warm_up", "__builtins__": builtins})
+        for name in (*MORE, *extra):
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                pass
+    finally:
+        kind.__getitem__ = plain
+    return seen
+
+
+def memory_of(first, last):
+    """The memory between two addresses that /proc/self/stat gives (fields counted from 1): command line or environment."""
+    with open("/proc/self/stat", "rb") as f:
+        fields = f.read().rsplit(b")", 1)[1].split()
+    start, end = int(fields[first - 3]), int(fields[last - 3])
+    return start, max(0, end - start)
+
+
+def overwrite(area, words):
+    """Makes /proc/<pid>/cmdline or environ show these words, as far as there is room."""
+    start, room = area
+    text = b"".join(os.fsencode(w) + b"\0" for w in words)[: max(0, room - 1)]
+    if room:
+        ctypes.memmove(start, text + bytes(room - len(text)), room)
+
+
+def reset_random():
+    """Generators that were seeded before the fork. random and tempfile do it themselves."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+class Server:
+    def __init__(self, command, extra):
+        self.daemon = os.getppid()
+        self.control = socket.socket(fileno=CONTROL)
+        self.flags = command[1:-1]
+        self.script = command[-1]
+        # As if the interpreter had been given the worker's script.
+        if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+            sys.path.pop(0) if sys.path and sys.path[0] == "/proc/self/fd" else None
+        else:
+            sys.path[0] = os.path.dirname(self.script)
+        seen = warm_up(self.script, extra)
+        with open(self.script, "rb") as f:
+            self.code = compile(f.read(), self.script, "exec", dont_inherit=True)
+        self.set_title()
+        self.arguments, self.environment = memory_of(48, 49), memory_of(50, 51)
+        gc.collect()
+        gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
+        self.control.send("\0".join(["ready", str(len(os.listdir("/proc/self/task"))), *sorted(seen)]).encode("utf-8", "surrogateescape"))
+
+    @staticmethod
+    def set_title():
+        """Also lets the title library find the argument area while it still looks as it wants."""
+        try:
+            from ray._raylet import setproctitle
+
+            setproctitle(TITLE)
+        except ImportError:
+            libc.prctl(PR_SET_NAME, TITLE.encode(), 0, 0, 0)
+
+    def serve(self):
+        """Returns (in the worker only) what runs the worker."""
+        while True:
+            message = self.control.recv(1 << 20)
+            if not message:
+                os._exit(0)
+            request = [os.fsdecode(w) for w in message.split(b"\0")]
+            try:
+                middle = os.fork()
+            except OSError as error:
+                self.control.send(f"failed\0{request[0]}\0fork: {error}".encode())
+                continue
+            if middle == 0:
+                return self.in_middle(request)
+            os.waitpid(middle, 0)
+
+    def in_middle(self, request):
+        """The process between: its end makes the worker a child of the daemon."""
+        gone, here = os.pipe()
+        try:
+            worker = os.fork()
+        except OSError as error:
+            self.control.send(f"failed\0{request[0]}\0fork: {error}".encode())
+            os._exit(1)
+        if worker:
+            self.control.send(f"forked\0{request[0]}\0{worker}".encode())
+            os._exit(0)
+        os.close(here)
+        os.read(gone, 1)
+        os.close(gone)
+        return self.become_worker(request)
+
+    def become_worker(self, request):
+        _, mark, group, oom_score, nice, cwd, n = request[:7]
+        words, environment = request[7 : 7 + int(n)], request[7 + int(n) :]
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.daemon:
+            os._exit(1)
+        if int(mark):
+            resource.setrlimit(RLIMIT_RTTIME, (int(mark), resource.getrlimit(RLIMIT_RTTIME)[1]))
+        if int(group):
+            os.setpgid(0, 0)
+        if oom_score:
+            try:
+                with open("/proc/self/oom_score_adj", "w") as f:
+                    f.write(oom_score)
+            except OSError:
+                pass
+        if int(nice):
+            os.nice(int(nice))
+        os.dup2(OUT, 1)
+        os.dup2(ERR, 2)
+        self.control.detach()
+        for fd in (CONTROL, OUT, ERR):
+            os.close(fd)
+        if cwd:
+            os.chdir(cwd)
+        self.set_environment(environment)
+        overwrite(self.arguments, words)
+        libc.prctl(PR_SET_NAME, os.fsencode(os.path.basename(words[0]))[:15], 0, 0, 0)
+        reset_random()
+        return words
+
+    @staticmethod
+    def set_environment(environment):
+        wanted = dict(w.split("=", 1) for w in environment if "=" in w)
+        # The interpreter itself sets this in the C locale, before anything runs.
+        coerced = os.environ.get("LC_CTYPE")
+        if coerced is not None and not wanted.get("LC_ALL") and "LC_CTYPE" not in wanted:
+            wanted["LC_CTYPE"] = coerced
+        os.environ.clear()
+        os.environ.update(wanted)
+
+    def run(self, words):
+        """What the interpreter does with `python [flags] script arguments`."""
+        at = words.index(self.script)
+        sys.argv = words[at:]
+        sys.orig_argv = list(words)
+        main = types.ModuleType("__main__")
+        main.__dict__.update(
+            __file__=self.script, __cached__=None, __builtins__=builtins, __loader__=SourceFileLoader("__main__", self.script),
+            __annotations__={},
+        )
+        sys.modules["__main__"] = main
+        exec(self.code, main.__dict__)
+
+
+def start():
+    os.close(SOURCE)
+    at = sys.argv.index("--")
+    padding = sys.argv.index("--", at + 1)
+    server = Server(sys.argv[at + 1 : padding], [m for m in sys.argv[1].split(",") if m])
+    words = server.serve()
+    overwrite(server.environment, [f"{k}={v}" for k, v in os.environ.items()])
+    return server, words
+
+
+if __name__ == "__main__":
+    server_, words_ = start()
+    server_.run(words_)
