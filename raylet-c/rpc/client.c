@@ -31,7 +31,7 @@ static void loan_back_on_loop(rc__op *op, bool ok)
 	loan *l = RC_CONTAINER(op, loan, op);
 	(void)ok;
 	l->unref(l->arg);
-	rc__let_go(l->rpc);
+	rc__let_go(l->rpc->box);
 	free(l);
 }
 
@@ -39,7 +39,7 @@ static void loan_back(void *arg) /* any thread, inside gRPC */
 {
 	loan *l = arg;
 	rc__receive(&l->op);
-	rc__mail(l->rpc, &l->op, true);
+	rc__mail(l->rpc->box, &l->op, true);
 }
 
 static void call_done(rc__op *op, bool ok)
@@ -69,7 +69,7 @@ static void call_done(rc__op *op, bool ok)
 	grpc_slice_unref(c->detail);
 	rc__user_end(&c->user);
 	free(c);
-	rc__let_go(rpc);
+	rc__let_go(rpc->box);
 }
 
 /* Takes over request. */
@@ -87,11 +87,11 @@ static uint64_t start(rc_rpc *rpc, const char *address, bool bulk, const char *p
 	grpc_metadata_array_init(&c->initial);
 	grpc_metadata_array_init(&c->trailing);
 	gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
-	if (timeout_ms)
+	if (timeout_ms && timeout_ms <= INT32_MAX)
 		deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis((int64_t)timeout_ms, GPR_TIMESPAN));
 	rc__user_start(rpc, &c->user, address, bulk, path, deadline);
 	rc_map_put(rpc->calls, rc_view_of(&c->id, sizeof(c->id)), c);
-	rc__hold(rpc);
+	rc__hold(rpc->box);
 
 	grpc_metadata pairs[RC__METADATA_MAX];
 	size_t pairs_n = rc__metadata(rpc, metadata, pairs);
@@ -129,7 +129,7 @@ uint64_t rc_call_zero_copy(rc_rpc *rpc, const char *address, const char *path, r
 	l->rpc = rpc;
 	l->unref = unref;
 	l->arg = unref_arg;
-	rc__hold(rpc);
+	rc__hold(rpc->box);
 	rc__publish(&l->op);
 	/* gRPC's type has no const; it only reads. */
 	grpc_slice slices[2] = { grpc_slice_from_copied_buffer((const char *)head.p, head.n),

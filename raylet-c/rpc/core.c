@@ -1,9 +1,10 @@
-/* The module's life: gRPC itself, the completion queue and its thread, the mailbox to the loop, byte buffers, metadata.
+/* The module's life: gRPC itself, the completion queue and its thread, byte buffers, metadata.
  *
  * Traps:
  * - a message given to gRPC must stay until its batch is done (the buffer; its slices are counted by gRPC);
  * - grpc_shutdown is asynchronous: the blocking form is used, so that no gRPC thread outlives rc_rpc_destroy;
- * - gRPC's own log goes through ours; its errors are mostly what the caller gets as a status anyway, hence level debug;
+ * - gRPC's own log goes through ours. At its default level only errors come (a failed TLS handshake, say): each source line
+ *   of gRPC is let through once a minute, since a peer can cause them at will;
  * - gRPC's fork handlers are of no use here (children exec at once, or are forked by another process), so they are off;
  *   all descriptors that gRPC opens are close-on-exec (seen in /proc/PID/fdinfo of a server with clients). */
 #define _GNU_SOURCE
@@ -18,92 +19,7 @@
 
 #include "raylet-c/base/log.h"
 
-enum { SWEEP_MS = 10 * 1000, DEFAULT_MAX_MESSAGE = 512 << 20 };
-
-/* ---- mailbox ---- */
-
-static void mailbox_free(rc__mailbox *box)
-{
-	pthread_cond_destroy(&box->changed);
-	pthread_mutex_destroy(&box->lock);
-	free(box);
-}
-
-/* Everything that is in, in order; also what comes in meanwhile waits for the next turn, so that the loop stays fair. */
-static void mailbox_empty(rc__mailbox *box)
-{
-	pthread_mutex_lock(&box->lock);
-	rc__op *op = box->first;
-	box->first = NULL;
-	box->last = &box->first;
-	pthread_mutex_unlock(&box->lock);
-	while (op) {
-		rc__op *next = op->next;
-		op->on_loop(op, op->ok);
-		op = next;
-	}
-}
-
-static void mailbox_task(void *arg)
-{
-	rc__mailbox *box = arg;
-	pthread_mutex_lock(&box->lock);
-	bool closed = box->closed;
-	box->posted = false;
-	pthread_mutex_unlock(&box->lock);
-	if (closed)
-		mailbox_free(box);
-	else
-		mailbox_empty(box);
-}
-
-void rc__mail(rc_rpc *rpc, rc__op *op, bool ok)
-{
-	rc__mailbox *box = rpc->box;
-	op->ok = ok;
-	op->next = NULL;
-	pthread_mutex_lock(&box->lock);
-	*box->last = op;
-	box->last = &op->next;
-	bool post = !box->posted;
-	box->posted = true;
-	/* Inside the lock: afterwards the loop may already have handled op and rc_rpc_destroy may have returned. */
-	if (post)
-		rc_loop_post(rpc->loop, mailbox_task, box);
-	pthread_cond_signal(&box->changed);
-	pthread_mutex_unlock(&box->lock);
-}
-
-void rc__hold(rc_rpc *rpc)
-{
-	pthread_mutex_lock(&rpc->box->lock);
-	rpc->box->live++;
-	pthread_mutex_unlock(&rpc->box->lock);
-}
-
-void rc__let_go(rc_rpc *rpc)
-{
-	rc__mailbox *box = rpc->box;
-	pthread_mutex_lock(&box->lock);
-	if (--box->live == 0)
-		pthread_cond_signal(&box->changed);
-	pthread_mutex_unlock(&box->lock);
-}
-
-/* Handles what comes in until nothing is under way. */
-static void mailbox_finish(rc__mailbox *box)
-{
-	for (;;) {
-		pthread_mutex_lock(&box->lock);
-		while (!box->first && box->live)
-			pthread_cond_wait(&box->changed, &box->lock);
-		bool done = !box->first;
-		pthread_mutex_unlock(&box->lock);
-		if (done)
-			return;
-		mailbox_empty(box);
-	}
-}
+enum { SWEEP_MS = 10 * 1000, DEFAULT_MAX_MESSAGE = 512 << 20, LAST_ANSWERS_MS = 500, LOG_AGAIN_MS = 60 * 1000, LOG_LINES = 32 };
 
 /* ---- queue ---- */
 
@@ -121,7 +37,7 @@ static void *queue_thread(void *arg)
 		if (op->on_queue)
 			op->on_queue(op, event.success);
 		else
-			rc__mail(rpc, op, event.success);
+			rc__mail(rpc->box, op, event.success);
 	}
 }
 
@@ -135,7 +51,7 @@ void rc__start(rc_rpc *rpc, grpc_call *call, const grpc_op *ops, size_t n, rc__o
 	if (op->on_queue)
 		op->on_queue(op, false);
 	else
-		rc__mail(rpc, op, false);
+		rc__mail(rpc->box, op, false);
 }
 
 /* ---- messages and metadata ---- */
@@ -174,18 +90,58 @@ size_t rc__metadata(const rc_rpc *rpc, unsigned which, grpc_metadata *out)
 
 void rc_rpc_set_cluster_id(rc_rpc *rpc, const char *hex)
 {
+	grpc_slice value = grpc_slice_from_copied_string(hex);
+	if (!grpc_header_nonbin_value_is_legal(value)) {
+		rc_error_log("the cluster id is no text for an HTTP header; calls go without it");
+		grpc_slice_unref(value);
+		return;
+	}
 	if (rpc->has_cluster)
 		grpc_slice_unref(rpc->cluster_metadata.value);
 	rpc->cluster_metadata.key = grpc_slice_from_static_string("ray_cluster_id");
-	rpc->cluster_metadata.value = grpc_slice_from_copied_string(hex);
+	rpc->cluster_metadata.value = value;
 	rpc->has_cluster = true;
 }
 
 /* ---- life ---- */
 
+/* True when this line of gRPC's source was not let through within the last minute. Any thread. */
+static bool may_log(const char *file, int line)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct {
+		const char *file; /* gRPC's own __FILE__: static */
+		int line;
+		uint64_t again;
+	} seen[LOG_LINES];
+	uint64_t now = rc_now_ms();
+	size_t use = 0;
+	bool may = true;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < LOG_LINES; i++) {
+		if (seen[i].file == file && seen[i].line == line) {
+			use = i;
+			may = now >= seen[i].again;
+			break;
+		}
+		if (seen[i].again < seen[use].again)
+			use = i;
+	}
+	if (may) {
+		seen[use].file = file;
+		seen[use].line = line;
+		seen[use].again = now + LOG_AGAIN_MS;
+	}
+	pthread_mutex_unlock(&lock);
+	return may;
+}
+
 static void log_from_grpc(gpr_log_func_args *args)
 {
-	rc_log_write(RC_DEBUG, args->file, args->line, "grpc: %s", args->message);
+	if (args->severity < GPR_LOG_SEVERITY_ERROR)
+		rc_log_write(RC_DEBUG, args->file, args->line, "gRPC: %s", args->message);
+	else if (may_log(args->file, args->line))
+		rc_log_write(RC_WARN, args->file, args->line, "gRPC: %s", args->message);
 }
 
 /* gRPC reads this variable in grpc_init; children get the user's value. */
@@ -216,18 +172,21 @@ static int start_thread(rc_rpc *rpc, rc_error *error)
 	return 0;
 }
 
-static rc__mailbox *mailbox_create(rc_rpc *rpc)
+static int set_token(rc_rpc *rpc, const char *token, rc_error *error)
 {
-	rc__mailbox *box = rc_alloc(sizeof(*box));
-	pthread_mutex_init(&box->lock, NULL);
-	pthread_cond_init(&box->changed, NULL);
-	box->last = &box->first;
-	box->rpc = rpc;
-	return box;
+	if (!token)
+		return 0;
+	rpc->bearer = rc_sprintf("Bearer %s", token);
+	rpc->bearer_metadata.key = grpc_slice_from_static_string("authorization");
+	rpc->bearer_metadata.value = grpc_slice_from_copied_string(rpc->bearer);
+	if (!grpc_header_nonbin_value_is_legal(rpc->bearer_metadata.value))
+		return rc_fail(error, RC_E_INVALID, "the authentication token has a character that an HTTP header may not have");
+	return 0;
 }
 
 static void free_rest(rc_rpc *rpc)
 {
+	rc__mailbox_close(rpc->box);
 	rc_map_destroy(rpc->channels);
 	rc_map_destroy(rpc->calls);
 	if (rpc->has_cluster)
@@ -254,23 +213,18 @@ rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *er
 	rpc->max_message = options->max_message ? options->max_message : DEFAULT_MAX_MESSAGE;
 	if (rpc->max_message > INT32_MAX)
 		rpc->max_message = INT32_MAX; /* gRPC's channel argument is an int */
-	if (options->token) {
-		rpc->bearer = rc_sprintf("Bearer %s", options->token);
-		rpc->bearer_metadata.key = grpc_slice_from_static_string("authorization");
-		rpc->bearer_metadata.value = grpc_slice_from_copied_string(rpc->bearer);
-	}
+	rpc->box = rc__mailbox_create(loop);
 	rpc->channels = rc_map_create();
 	rpc->calls = rc_map_create();
 	rc_list_init(&rpc->all_channels);
 	rpc->queue = grpc_completion_queue_create_for_next(NULL);
-	if (start_thread(rpc, error)) {
+	if (set_token(rpc, options->token, error) || start_thread(rpc, error)) {
 		grpc_completion_queue_shutdown(rpc->queue);
 		while (grpc_completion_queue_next(rpc->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type != GRPC_QUEUE_SHUTDOWN)
 			;
 		free_rest(rpc);
 		return NULL;
 	}
-	rpc->box = mailbox_create(rpc);
 	rpc->sweep = rc_timer_start(loop, SWEEP_MS, SWEEP_MS, rc__channels_sweep, rpc);
 	return rpc;
 }
@@ -283,17 +237,13 @@ void rc_rpc_destroy(rc_rpc *rpc)
 	rc_timer_stop(rpc->sweep);
 	rc__server_stop(rpc);
 	rc__channels_cancel(rpc);
-	mailbox_finish(rpc->box);
+	/* Answers that were just given get a moment to leave; peers that read none of it do not hold us up. */
+	rc__mailbox_wait(rpc->box, rc_now_ms() + LAST_ANSWERS_MS);
+	rc__server_cancel(rpc);
+	rc__mailbox_wait(rpc->box, UINT64_MAX);
 	rc__channels_destroy(rpc);
 	rc__server_destroy(rpc);
 	grpc_completion_queue_shutdown(rpc->queue);
 	pthread_join(rpc->thread, NULL);
-	rc__mailbox *box = rpc->box;
-	pthread_mutex_lock(&box->lock);
-	box->closed = true;
-	bool posted = box->posted;
-	pthread_mutex_unlock(&box->lock);
-	if (!posted)
-		mailbox_free(box);
 	free_rest(rpc);
 }

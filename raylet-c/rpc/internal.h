@@ -1,53 +1,15 @@
-/* What the sources of this folder share; no other folder includes it.
- *
- * Every operation given to gRPC has an rc__op as its tag. The queue thread takes the finished ones: those with an on_queue
- * function it handles itself, the others go to the mailbox, a list that the loop empties (one wake-up a burst). The mailbox
- * is ours and not the loop's, so that rc_rpc_destroy can empty it without running the loop.
- *
- * rc_rpc.live counts what rc_rpc_destroy waits for: calls, streams, served requests, lent slices. */
+/* What the sources of this folder share; no other folder includes it. */
 #ifndef RC_RPC_INTERNAL_H
 #define RC_RPC_INTERNAL_H
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/map.h"
+#include "raylet-c/rpc/mailbox.h"
 #include "raylet-c/rpc/rpc.h"
-
-typedef struct rc__op rc__op;
-typedef void (*rc__op_fn)(rc__op *op, bool ok);
-struct rc__op {
-	rc__op *next;       /* in the mailbox */
-	rc__op_fn on_queue; /* runs on the queue thread; NULL: on_loop runs on the loop thread */
-	rc__op_fn on_loop;
-	bool ok;
-	atomic_bool published; /* see rc__publish */
-};
-
-/* What one thread wrote before it gave an op to gRPC, another may read when gRPC gives it back. gRPC orders the two, but in
- * code that a thread sanitizer does not see: this pair shows it. */
-static inline void rc__publish(rc__op *op)
-{
-	atomic_store_explicit(&op->published, true, memory_order_release);
-}
-static inline void rc__receive(rc__op *op)
-{
-	(void)atomic_load_explicit(&op->published, memory_order_acquire);
-}
-
-/* Lives until both the rc_rpc and the task posted to the loop let go of it. */
-typedef struct rc__mailbox {
-	pthread_mutex_t lock;
-	pthread_cond_t changed; /* something came in, or live fell */
-	rc__op *first, **last;
-	bool posted; /* a task is on its way to the loop */
-	bool closed; /* the rc_rpc is gone: the task frees the mailbox */
-	size_t live;
-	rc_rpc *rpc;
-} rc__mailbox;
 
 typedef struct rc__server rc__server;
 
@@ -71,9 +33,6 @@ struct rc_rpc {
 };
 
 /* ---- core.c ---- */
-void rc__hold(rc_rpc *rpc);    /* live + 1; any thread */
-void rc__let_go(rc_rpc *rpc);  /* live - 1; any thread. rpc may be gone afterwards */
-void rc__mail(rc_rpc *rpc, rc__op *op, bool ok); /* to the loop; any thread */
 /* Starts a batch. When gRPC refuses it (a fault of ours, which is logged), the op is reported with ok = false. Any thread. */
 void rc__start(rc_rpc *rpc, grpc_call *call, const grpc_op *ops, size_t n, rc__op *op);
 /* A message as one run of bytes: borrowed from the buffer when it is in one piece, else gathered into *flat (to be freed
@@ -116,7 +75,8 @@ grpc_channel_credentials *rc__channel_credentials(const rc_rpc *rpc);
 grpc_server_credentials *rc__server_credentials(const rc_rpc *rpc);
 
 /* ---- server.c ---- */
-void rc__server_stop(rc_rpc *rpc);    /* starts to shut down and answers what the loop still owes */
+void rc__server_stop(rc_rpc *rpc);    /* takes no more calls, and answers what the loop still owes */
+void rc__server_cancel(rc_rpc *rpc);  /* gives up answers that did not leave yet */
 void rc__server_destroy(rc_rpc *rpc); /* after live fell to 0 */
 
 #endif

@@ -25,7 +25,8 @@ typedef struct rc_rpc_options {
 rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *error);
 /* Stops the server, cancels calls (their callbacks come with RC_RPC_CANCELLED before this returns) and ends the thread.
  * Calls and streams begun inside those callbacks come to nothing, without a callback. Requests that were not answered yet
- * are answered UNAVAILABLE and are gone: nobody may touch them after this. NULL is fine. */
+ * are answered UNAVAILABLE and are gone: nobody may touch them after this. Takes up to 0.5 s for answers to leave. Not from
+ * within a callback of this module. NULL is fine. */
 void rc_rpc_destroy(rc_rpc *rpc);
 
 /* gRPC status codes that are looked at (grpc/status.h has all). */
@@ -53,8 +54,9 @@ typedef void (*rc_reply_fn)(void *arg, int status, rc_view reply, const char *de
 
 typedef enum rc_metadata { RC_META_NONE = 0, RC_META_CLUSTER_ID = 1 } rc_metadata;
 
-/* timeout_ms 0: none. The request is copied. Unreachable peers fail at once with RC_RPC_UNAVAILABLE (no wait-for-ready).
- * Calls to one peer may overtake each other. path must stay valid (paths come from tables). fn may be NULL. Returns a call id for rc_call_cancel. */
+/* timeout_ms 0, or more than 24 days: none. The request is copied. Unreachable peers fail with RC_RPC_UNAVAILABLE (no
+ * wait-for-ready): at once when they refuse, after 5 s when they do not answer at all. Calls to one peer may overtake each
+ * other. path must stay valid (paths come from tables). fn may be NULL. Returns a call id for rc_call_cancel. */
 uint64_t rc_call(rc_rpc *rpc, const char *address, const char *path, rc_view request, uint64_t timeout_ms, unsigned metadata,
                  rc_reply_fn fn, void *arg);
 /* The request is `head` (copied) followed by `body`, which is sent without a copy; unref(unref_arg) is called on the loop
@@ -101,6 +103,7 @@ typedef struct rc_server_options {
 	const char *health_service; /* grpc.health.v1.Health/Check answers SERVING for it and for "" */
 	rc_serve_fn serve;
 	void *ctx;
+	size_t max_calls; /* unanswered at a time, more are refused as EXHAUSTED, as are more than 4 max_message bytes; 0: 65536 */
 } rc_server_options;
 
 /* Binds and starts; returns the port, or -1 (a taken port says which). */

@@ -2,7 +2,7 @@
  *
  * Life of a request, each step one event, all but the third on the queue thread:
  *   posted (waiting for a call) -> reading its message -> with the loop (one hop) -> answering -> freed.
- * Limits: OPEN_MAX requests that are read or unanswered, and held bytes of their messages (4 times the largest message); a call
+ * Limits: max_calls requests that are read or unanswered, and held bytes of their messages (4 times the largest message); a call
  * beyond them gets RESOURCE_EXHAUSTED. What a peer cancels stays with the loop until it is answered: the answer goes nowhere.
  * Whatever ends without the loop (bad token, health, limits, a peer that left) never reaches it. */
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include "raylet-c/rpc/health.h"
 #include "raylet-c/rpc/internal.h"
 
-enum { POSTED = 64, OPEN_MAX = 65536, HELD_MESSAGES = 4 };
+enum { POSTED = 64, MAX_CALLS = 65536, HELD_MESSAGES = 4 };
 
 struct rc__server {
 	rc_rpc *rpc;
@@ -30,6 +30,7 @@ struct rc__server {
 	char *sliced, *health_service;
 	rc_serve_fn serve;
 	void *ctx;
+	size_t max_calls;
 	atomic_bool serving;
 	atomic_size_t open, held;
 	atomic_bool told_full;
@@ -64,7 +65,7 @@ static bool slice_is(grpc_slice slice, const char *text)
 
 static void request_free(rc_request *r)
 {
-	rc_rpc *rpc = r->server->rpc;
+	rc__mailbox *box = r->server->rpc->box;
 	if (r->call) {
 		grpc_call_unref(r->call);
 		atomic_fetch_sub(&r->server->open, 1);
@@ -78,7 +79,7 @@ static void request_free(rc_request *r)
 	rc_buf_free(&r->flat);
 	gpr_free(r->peer);
 	free(r);
-	rc__let_go(rpc);
+	rc__let_go(box);
 }
 
 static void on_answered(rc__op *op, bool ok)
@@ -196,7 +197,7 @@ static void on_message(rc__op *op, bool ok)
 		return;
 	}
 	r->op.on_queue = NULL;
-	rc__mail(s->rpc, &r->op, true);
+	rc__mail(s->rpc->box, &r->op, true);
 }
 
 /* Takes the same time wherever the two differ. */
@@ -233,9 +234,9 @@ static void on_call(rc__op *op, bool ok)
 		answer(r, NULL, RC_RPC_UNAUTHENTICATED, "InvalidAuthToken: Authentication token is missing or incorrect");
 		return;
 	}
-	if (open >= OPEN_MAX) {
+	if (open >= s->max_calls) {
 		if (!atomic_exchange(&s->told_full, true))
-			rc_warn("%d calls wait for an answer; further ones are refused", OPEN_MAX);
+			rc_warn("%zu calls wait for an answer; further ones are refused", s->max_calls);
 		answer(r, NULL, RC_RPC_EXHAUSTED, "too many unanswered calls");
 		return;
 	}
@@ -254,7 +255,7 @@ static void post(rc__server *s)
 	rc_list_init(&r->link);
 	grpc_call_details_init(&r->details);
 	grpc_metadata_array_init(&r->metadata);
-	rc__hold(s->rpc);
+	rc__hold(s->rpc->box);
 	rc__publish(&r->op);
 	grpc_call_error code = grpc_server_request_call(s->server, &r->call, &r->details, &r->metadata, s->rpc->queue, s->rpc->queue, &r->op);
 	if (code == GRPC_CALL_OK)
@@ -313,7 +314,7 @@ static void server_free(rc__server *s)
 static void on_stopped(rc__op *op, bool ok)
 {
 	(void)ok;
-	rc__let_go(RC_CONTAINER(op, rc__server, stopped)->rpc);
+	rc__let_go(RC_CONTAINER(op, rc__server, stopped)->rpc->box);
 }
 
 int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
@@ -326,6 +327,7 @@ int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 	s->health_service = rc_strdup(o->health_service);
 	s->serve = o->serve;
 	s->ctx = o->ctx;
+	s->max_calls = o->max_calls ? o->max_calls : MAX_CALLS;
 	s->stopped.on_queue = on_stopped;
 	atomic_init(&s->serving, true);
 	rc_list_init(&s->with_loop);
@@ -357,12 +359,17 @@ void rc__server_stop(rc_rpc *rpc)
 	rc__server *s = rpc->server;
 	if (!s)
 		return;
-	rc__hold(rpc);
+	rc__hold(rpc->box);
 	rc__publish(&s->stopped);
 	grpc_server_shutdown_and_notify(s->server, rpc->queue, &s->stopped);
-	grpc_server_cancel_all_calls(s->server);
 	RC_LIST_FOREACH(l, &s->with_loop)
 		rc_reply_error(RC_CONTAINER(l, rc_request, link), RC_RPC_UNAVAILABLE, "the node is stopping");
+}
+
+void rc__server_cancel(rc_rpc *rpc)
+{
+	if (rpc->server)
+		grpc_server_cancel_all_calls(rpc->server->server);
 }
 
 void rc__server_destroy(rc_rpc *rpc)

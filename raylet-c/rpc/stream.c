@@ -53,7 +53,7 @@ static void batch_done(rc_stream *s)
 	grpc_metadata_array_destroy(&s->trailing);
 	rc__user_end(&s->user);
 	free(s);
-	rc__let_go(rpc);
+	rc__let_go(rpc->box);
 }
 
 static void on_opened(rc__op *op, bool ok)
@@ -61,6 +61,8 @@ static void on_opened(rc__op *op, bool ok)
 	rc_stream *s = RC_CONTAINER(op, rc_stream, opened);
 	if (ok && s->ops->ready && !s->has_status)
 		s->ops->ready(s->arg);
+	if (!ok)
+		rc_stream_close(s); /* refused metadata, say: without an opening no status would ever come */
 	batch_done(s);
 }
 
@@ -117,7 +119,7 @@ rc_stream *rc_stream_open(rc_rpc *rpc, const char *address, const char *path, co
 	grpc_metadata_array_init(&s->initial);
 	grpc_metadata_array_init(&s->trailing);
 	rc__user_start(rpc, &s->user, address, false, path, gpr_inf_future(GPR_CLOCK_MONOTONIC));
-	rc__hold(rpc);
+	rc__hold(rpc->box);
 
 	grpc_metadata pairs[PAIRS_MAX + RC__METADATA_MAX];
 	size_t usual = rc__metadata(rpc, RC_META_NONE, pairs), n = usual;

@@ -189,6 +189,77 @@ static outcome call(rc_rpc *rpc, int port, const char *path, const void *bytes, 
 	return o;
 }
 
+/* ---- a foreign client: plain C-core, in the test's own thread, so that our loop can be left standing ---- */
+
+typedef struct foreign {
+	grpc_completion_queue *queue;
+	grpc_channel *channel;
+} foreign;
+
+static foreign foreign_open(int port)
+{
+	foreign f;
+	grpc_channel_credentials *c = grpc_insecure_credentials_create();
+	f.queue = grpc_completion_queue_create_for_pluck(NULL);
+	f.channel = grpc_channel_create(at(port), c, NULL);
+	grpc_channel_credentials_release(c);
+	return f;
+}
+
+static void foreign_close(foreign *f)
+{
+	grpc_channel_destroy(f->channel);
+	grpc_completion_queue_shutdown(f->queue);
+	grpc_completion_queue_destroy(f->queue);
+}
+
+static int foreign_call(foreign *f, const char *path, const char *key, const char *value, rc_buf *reply)
+{
+	grpc_call *c = grpc_channel_create_call(f->channel, NULL, 0, f->queue, grpc_slice_from_static_string(path), NULL,
+	                                        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(10, GPR_TIMESPAN)), NULL);
+	grpc_metadata pair = { .key = grpc_slice_from_static_string(key ? key : "none"),
+	                       .value = grpc_slice_from_static_string(value ? value : "none") };
+	grpc_metadata_array initial, trailing;
+	grpc_metadata_array_init(&initial);
+	grpc_metadata_array_init(&trailing);
+	grpc_byte_buffer *in = NULL, *out = grpc_raw_byte_buffer_create(NULL, 0);
+	grpc_status_code status = GRPC_STATUS_UNKNOWN;
+	grpc_slice detail = grpc_empty_slice();
+	grpc_op ops[6];
+	memset(ops, 0, sizeof(ops));
+	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+	ops[0].data.send_initial_metadata.count = key ? 1 : 0;
+	ops[0].data.send_initial_metadata.metadata = &pair;
+	ops[1].op = GRPC_OP_SEND_MESSAGE;
+	ops[1].data.send_message.send_message = out;
+	ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+	ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
+	ops[3].data.recv_initial_metadata.recv_initial_metadata = &initial;
+	ops[4].op = GRPC_OP_RECV_MESSAGE;
+	ops[4].data.recv_message.recv_message = &in;
+	ops[5].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+	ops[5].data.recv_status_on_client.trailing_metadata = &trailing;
+	ops[5].data.recv_status_on_client.status = &status;
+	ops[5].data.recv_status_on_client.status_details = &detail;
+	CHECK_EQ_INT(GRPC_CALL_OK, grpc_call_start_batch(c, ops, 6, c, NULL));
+	grpc_completion_queue_pluck(f->queue, c, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+	if (in && reply) {
+		grpc_byte_buffer_reader reader;
+		CHECK(grpc_byte_buffer_reader_init(&reader, in));
+		grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
+		rc_buf_add(reply, GRPC_SLICE_START_PTR(all), GRPC_SLICE_LENGTH(all));
+		grpc_slice_unref(all);
+		grpc_byte_buffer_reader_destroy(&reader);
+	}
+	grpc_byte_buffer_destroy(in);
+	grpc_byte_buffer_destroy(out);
+	grpc_metadata_array_destroy(&initial);
+	grpc_metadata_array_destroy(&trailing);
+	grpc_slice_unref(detail);
+	grpc_call_unref(c);
+	return (int)status;
+}
+
 /* ---- tests of calls ---- */
 
 static void echo(void)
@@ -523,6 +594,113 @@ static void destroy_ends_repeated_calls(void)
 	rc_rpc_destroy(NULL);
 }
 
+static void *foreign_hold(void *arg)
+{
+	static int status;
+	status = foreign_call(arg, "/t.Test/Hold", NULL, NULL, NULL);
+	return &status;
+}
+
+static void last_answer_leaves(void)
+{
+	int port;
+	pthread_t thread;
+	void *status;
+	rc_rpc *rpc = node(&port);
+	foreign f = foreign_open(port);
+	CHECK(!pthread_create(&thread, NULL, foreign_hold, &f));
+	CHECK(wait_for(one_held, NULL, WAIT_MS));
+	rc_reply(peer.held[0], rc_view_str("bye"));
+	uint64_t before = rc_now_ms();
+	rc_rpc_destroy(rpc);
+	CHECK(rc_now_ms() - before < 400);
+	pthread_join(thread, &status);
+	CHECK_EQ_INT(RC_RPC_OK, *(int *)status);
+	foreign_close(&f);
+}
+
+/* ---- limits ---- */
+
+static bool four_answered(void *arg)
+{
+	int n = 0;
+	for (int i = 0; i < 6; i++)
+		n += ((outcome *)arg)[i].calls;
+	return n >= 4;
+}
+
+static bool all_answered(void *arg)
+{
+	int n = 0;
+	for (int i = 0; i < 6; i++)
+		n += ((outcome *)arg)[i].calls;
+	return n == 6;
+}
+
+static void calls_are_limited(void)
+{
+	rc_error error = { 0 };
+	rc_rpc *rpc = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, &error);
+	rc_server_options server = { .ip = "127.0.0.1", .serve = serve, .max_calls = 2 };
+	memset(&peer, 0, sizeof(peer));
+	int port = rc_server_start(rpc, &server, &error), full = 0, ok = 0;
+	outcome o[6] = { 0 };
+	for (int i = 0; i < 6; i++)
+		rc_call(rpc, at(port), "/t.Test/Hold", rc_view_str("x"), WAIT_MS, RC_META_NONE, note, &o[i]);
+	CHECK(wait_for(four_answered, o, WAIT_MS));
+	CHECK_EQ_INT(2, peer.held_n);
+	while (peer.held_n)
+		rc_reply(peer.held[--peer.held_n], rc_view_str("y"));
+	CHECK(wait_for(all_answered, o, WAIT_MS));
+	for (int i = 0; i < 6; i++) {
+		full += o[i].status == RC_RPC_EXHAUSTED;
+		ok += o[i].status == RC_RPC_OK;
+	}
+	CHECK_EQ_INT(4, full);
+	CHECK_EQ_INT(2, ok);
+	CHECK_EQ_INT(RC_RPC_OK, call(rpc, port, "/t.Test/Echo", "x", 1).status); /* room again */
+	rc_rpc_destroy(rpc);
+}
+
+static void held_bytes_are_limited(void)
+{
+	int port;
+	rc_rpc_options options = { .max_message = 1000000 };
+	rc_rpc *rpc = node_with(&options, &port);
+	uint8_t *bytes = rc_alloc(999000);
+	outcome o[6] = { 0 };
+	for (int i = 0; i < 6; i++)
+		rc_call(rpc, at(port), "/t.Test/Hold", rc_view_of(bytes, 999000), WAIT_MS, RC_META_NONE, note, &o[i]);
+	int full = 0;
+	for (int wait = 0; wait < 200 && (peer.held_n < 4 || full < 2); wait++) {
+		wait_for(never, NULL, 10);
+		full = 0;
+		for (int i = 0; i < 6; i++)
+			full += o[i].status == RC_RPC_EXHAUSTED;
+	}
+	CHECK_EQ_INT(4, peer.held_n);
+	CHECK_EQ_INT(2, full);
+	while (peer.held_n)
+		rc_reply(peer.held[--peer.held_n], rc_view_str("y"));
+	CHECK(wait_for(all_answered, o, WAIT_MS));
+	free(bytes);
+	rc_rpc_destroy(rpc);
+}
+
+static void names_are_resolved(void)
+{
+	int port;
+	char address[40];
+	outcome o = { 0 };
+	rc_rpc *rpc = node(&port);
+	snprintf(address, sizeof(address), "localhost:%d", port);
+	rc_call(rpc, address, "/t.Test/Echo", rc_view_str("x"), WAIT_MS, RC_META_NONE, note, &o);
+	CHECK(wait_for(answered, &o, WAIT_MS));
+	CHECK_EQ_INT(RC_RPC_OK, o.status);
+	CHECK_STR("", o.detail);
+	rc_rpc_destroy(rpc);
+}
+
 /* ---- health ---- */
 
 static int health(rc_rpc *rpc, int port, const char *service, uint8_t *answer)
@@ -552,77 +730,6 @@ static void health_answers(void)
 	CHECK_EQ_INT(RC_RPC_INVALID, o.status);
 	CHECK_EQ_INT(0, peer.served);
 	rc_rpc_destroy(rpc);
-}
-
-/* ---- a foreign client: plain C-core, in the test's own thread, so that our loop can be left standing ---- */
-
-typedef struct foreign {
-	grpc_completion_queue *queue;
-	grpc_channel *channel;
-} foreign;
-
-static foreign foreign_open(int port)
-{
-	foreign f;
-	grpc_channel_credentials *c = grpc_insecure_credentials_create();
-	f.queue = grpc_completion_queue_create_for_pluck(NULL);
-	f.channel = grpc_channel_create(at(port), c, NULL);
-	grpc_channel_credentials_release(c);
-	return f;
-}
-
-static void foreign_close(foreign *f)
-{
-	grpc_channel_destroy(f->channel);
-	grpc_completion_queue_shutdown(f->queue);
-	grpc_completion_queue_destroy(f->queue);
-}
-
-static int foreign_call(foreign *f, const char *path, const char *key, const char *value, rc_buf *reply)
-{
-	grpc_call *c = grpc_channel_create_call(f->channel, NULL, 0, f->queue, grpc_slice_from_static_string(path), NULL,
-	                                        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(10, GPR_TIMESPAN)), NULL);
-	grpc_metadata pair = { .key = grpc_slice_from_static_string(key ? key : "none"),
-	                       .value = grpc_slice_from_static_string(value ? value : "none") };
-	grpc_metadata_array initial, trailing;
-	grpc_metadata_array_init(&initial);
-	grpc_metadata_array_init(&trailing);
-	grpc_byte_buffer *in = NULL, *out = grpc_raw_byte_buffer_create(NULL, 0);
-	grpc_status_code status = GRPC_STATUS_UNKNOWN;
-	grpc_slice detail = grpc_empty_slice();
-	grpc_op ops[6];
-	memset(ops, 0, sizeof(ops));
-	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-	ops[0].data.send_initial_metadata.count = key ? 1 : 0;
-	ops[0].data.send_initial_metadata.metadata = &pair;
-	ops[1].op = GRPC_OP_SEND_MESSAGE;
-	ops[1].data.send_message.send_message = out;
-	ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
-	ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
-	ops[3].data.recv_initial_metadata.recv_initial_metadata = &initial;
-	ops[4].op = GRPC_OP_RECV_MESSAGE;
-	ops[4].data.recv_message.recv_message = &in;
-	ops[5].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
-	ops[5].data.recv_status_on_client.trailing_metadata = &trailing;
-	ops[5].data.recv_status_on_client.status = &status;
-	ops[5].data.recv_status_on_client.status_details = &detail;
-	CHECK_EQ_INT(GRPC_CALL_OK, grpc_call_start_batch(c, ops, 6, c, NULL));
-	grpc_completion_queue_pluck(f->queue, c, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-	if (in && reply) {
-		grpc_byte_buffer_reader reader;
-		CHECK(grpc_byte_buffer_reader_init(&reader, in));
-		grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
-		rc_buf_add(reply, GRPC_SLICE_START_PTR(all), GRPC_SLICE_LENGTH(all));
-		grpc_slice_unref(all);
-		grpc_byte_buffer_reader_destroy(&reader);
-	}
-	grpc_byte_buffer_destroy(in);
-	grpc_byte_buffer_destroy(out);
-	grpc_metadata_array_destroy(&initial);
-	grpc_metadata_array_destroy(&trailing);
-	grpc_slice_unref(detail);
-	grpc_call_unref(c);
-	return (int)status;
 }
 
 static void health_without_loop(void)
@@ -682,6 +789,9 @@ static void token_is_demanded(void)
 	CHECK_EQ_INT(RC_RPC_UNAUTHENTICATED, echo_with_token(&f, "Bearer s3cre"));
 	foreign_close(&f);
 	rc_rpc_destroy(rpc);
+	rc_error error = { 0 };
+	CHECK(!rc_rpc_create(loop, &(rc_rpc_options){ .token = "two\nlines" }, &error));
+	CHECK_EQ_INT(RC_E_INVALID, error.code);
 }
 
 /* ---- a foreign server for the stream ---- */
@@ -906,6 +1016,18 @@ static void stream_to_nobody(void)
 	close(fd);
 }
 
+static void stream_with_bad_metadata(void)
+{
+	static const char *const metadata[] = { "node_id", "a\nb", NULL };
+	rc_rpc *rpc = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
+	stream_user u = { 0 };
+	u.stream = rc_stream_open(rpc, "127.0.0.1:1", "/t.Test/Stream", metadata, &user_ops, &u);
+	CHECK(wait_for(is_set, &u.closed, WAIT_MS));
+	CHECK(u.status != RC_RPC_OK);
+	CHECK_EQ_INT(0, u.ready);
+	rc_rpc_destroy(rpc);
+}
+
 static void cluster_id_where_asked(void)
 {
 	/* The stream server serves the unary call as well: it notes the metadata and ends the call. */
@@ -920,6 +1042,7 @@ static void cluster_id_where_asked(void)
 		CHECK_EQ_INT(RC_RPC_ABORTED, o.status);
 		rc_rpc_set_cluster_id(rpc, "00aa");
 		rc_rpc_set_cluster_id(rpc, "00ab");
+		rc_rpc_set_cluster_id(rpc, "not\nlegal");
 	}
 	stream_server_stop(&s);
 	CHECK_STR("ray_cluster_id=00ab;", s.seen);
@@ -1057,12 +1180,17 @@ int main(void)
 	RUN(many_calls, "three thousand calls at once are all answered");
 	RUN(destroy_in_flight, "destroy with calls in flight tells each of them and gives lent bytes back");
 	RUN(destroy_ends_repeated_calls, "a callback that calls again does not keep destroy from ending");
+	RUN(last_answer_leaves, "an answer that was given just before destroy reaches its caller");
+	RUN(calls_are_limited, "calls over the limit are refused until others are answered");
+	RUN(held_bytes_are_limited, "messages over the limit of held bytes are refused");
+	RUN(names_are_resolved, "a peer can be addressed by name");
 	RUN(health_answers, "the health service answers for its name and the empty one, and says when not serving");
 	RUN(health_without_loop, "the health service answers while the loop stands still");
 	RUN(token_is_demanded, "a wrong or missing token is refused, but not for the health service");
 	RUN(stream_both_ways, "a stream passes metadata and messages both ways in order and tells the end");
 	RUN(stream_close_and_forget, "a stream ends by close and by forgetting its address");
 	RUN(stream_to_nobody, "a stream to a peer that refuses is closed as UNAVAILABLE");
+	RUN(stream_with_bad_metadata, "a stream with metadata that HTTP forbids is closed, not left open");
 	RUN(cluster_id_where_asked, "the cluster id goes with the calls that ask for it, once it is known");
 	RUN(tls_is_mutual, "with TLS both sides must show a certificate that the CA signed");
 	RUN(tls_checks_the_address, "with TLS a certificate for another address is refused");
