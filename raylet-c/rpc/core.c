@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "raylet-c/rpc/internal.h"
 
-#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <signal.h>
@@ -144,17 +144,28 @@ static void log_from_grpc(gpr_log_func_args *args)
 		rc_log_write(RC_WARN, args->file, args->line, "gRPC: %s", args->message);
 }
 
-/* gRPC reads this variable in grpc_init; children get the user's value. */
-static void init_without_fork_support(void)
+/* gRPC takes these settings from the environment only, when it is set up: in grpc_init and, for the resolver, with the first
+ * channel. Children get the user's values.
+ * The resolver is the system's (getaddrinfo), as everywhere else in the node; gRPC's other one, c-ares, leaks and does not know
+ * nsswitch.conf. A user's own choice of it stands. */
+static void init_grpc(void)
 {
-	static const char name[] = "GRPC_ENABLE_FORK_SUPPORT";
-	char *before = rc_strdup(getenv(name));
-	setenv(name, "0", 1);
+	static const char fork_support[] = "GRPC_ENABLE_FORK_SUPPORT", resolver[] = "GRPC_DNS_RESOLVER";
+	char *before = rc_strdup(getenv(fork_support));
+	bool resolver_chosen = getenv(resolver) != NULL;
+	setenv(fork_support, "0", 1);
+	if (!resolver_chosen)
+		setenv(resolver, "native", 1);
 	grpc_init();
+	grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+	grpc_channel_destroy(grpc_channel_create("ipv4:127.0.0.1:1", credentials, NULL)); /* connects to nothing */
+	grpc_channel_credentials_release(credentials);
 	if (before)
-		setenv(name, before, 1);
+		setenv(fork_support, before, 1);
 	else
-		unsetenv(name);
+		unsetenv(fork_support);
+	if (!resolver_chosen)
+		unsetenv(resolver);
 	free(before);
 }
 
@@ -208,7 +219,7 @@ rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *er
 		return NULL;
 	}
 	gpr_set_log_function(log_from_grpc);
-	init_without_fork_support();
+	init_grpc();
 	rpc->loop = loop;
 	rpc->max_message = options->max_message ? options->max_message : DEFAULT_MAX_MESSAGE;
 	if (rpc->max_message > INT32_MAX)
