@@ -154,6 +154,21 @@ static void release_resources(rc_leases *l, rc_lease *lease)
 	lease->bundle = NULL;
 }
 
+/* A worker is wanted or leased: the node is not idle, even when no resources are taken. */
+static void hold(rc_leases *l, rc_lease_class *class)
+{
+	class->held++;
+	if (l->n_held++ == 0)
+		rc_resources_mark(l->c.resources, RC_BUSY_WORKERS, true);
+}
+
+static void unhold(rc_leases *l, rc_lease_class *class)
+{
+	class->held--;
+	if (--l->n_held == 0)
+		rc_resources_mark(l->c.resources, RC_BUSY_WORKERS, false);
+}
+
 static void leave_line(rc_leases *l, rc_lease *lease)
 {
 	rc_lease_class *class = lease->class_;
@@ -172,7 +187,7 @@ static void leave_line(rc_leases *l, rc_lease *lease)
 		class->n_ready--;
 		break;
 	case RC_LEASE_WORKER:
-		class->held--;
+		unhold(l, class);
 		break;
 	case RC_LEASE_GRANTED:
 		break;
@@ -403,7 +418,7 @@ static progress grant_head(rc_leases *l, rc_lease_class *class)
 	lease->bundle = rc_bundle_of(l->c.bundles, allocation);
 	if (lease->bundle)
 		rc_bundle_ref(lease->bundle);
-	class->held++;
+	hold(l, class);
 	class->cap_next_ms = 0;
 	l->c.ops->pop_worker(l->c.ctx, lease);
 	return MOVED;
@@ -486,8 +501,7 @@ void rc_leases_worker_ready(rc_leases *l, rc_lease *lease, const rc_id *worker_i
 	const rc_lease *before = rc_map_put_id(l->by_worker, worker_id, lease);
 	if (before)
 		rc_error_log("worker %s was given lease %s while it holds another", rc_id_to_hex(worker_id).s, rc_id_to_hex(&lease->spec.lease_id).s);
-	if (l->n_granted++ == 0)
-		rc_resources_mark(l->c.resources, RC_BUSY_WORKERS, true);
+	l->n_granted++;
 	answer(l, lease, &(rc_outcome){ .kind = RC_OUTCOME_GRANTED });
 }
 
@@ -526,12 +540,11 @@ void rc_leases_finished(rc_leases *l, rc_lease *lease)
 	if (lease->state != RC_LEASE_GRANTED)
 		return;
 	rc_lease_class *class = lease->class_;
-	class->held--;
+	unhold(l, class);
 	forget(l, lease);
 	if (rc_map_get_id(l->by_worker, &lease->worker_id) == lease)
 		rc_map_del_id(l->by_worker, &lease->worker_id);
-	if (--l->n_granted == 0)
-		rc_resources_mark(l->c.resources, RC_BUSY_WORKERS, false);
+	l->n_granted--;
 	release_resources(l, lease);
 	release_args(l, lease);
 	free_lease(lease);

@@ -11,6 +11,13 @@ typedef struct victims {
 	size_t n, cap;
 } victims;
 
+static int by_seq(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* In the order in which they were asked for. */
 static victims collect(rc_leases *l, match_fn match, const void *arg)
 {
 	victims s = { 0 };
@@ -24,6 +31,8 @@ static victims collect(rc_leases *l, match_fn match, const void *arg)
 		}
 		s.v[s.n++] = lease->seq_;
 	}
+	if (s.n)
+		qsort(s.v, s.n, sizeof(*s.v), by_seq);
 	return s;
 }
 

@@ -38,7 +38,7 @@ struct rc_leases {
 	size_t n_backlogs;
 	bool backlog_full; /* said so */
 	rc_link fetching;  /* ARGS */
-	size_t n_fetching, n_waiting, n_granted;
+	size_t n_fetching, n_waiting, n_held, n_granted;
 	uint64_t next_seq;
 	bool running, again;
 	uint64_t tried_cluster, tried_totals; /* versions at which the unplaced ones were last tried */
