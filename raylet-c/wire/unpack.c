@@ -293,7 +293,8 @@ void *rc_unpack(const rc_dialect *d, const ProtobufCMessageDescriptor *message, 
 		return NULL;
 	void *result = o + 1;
 	m->descriptor->message_init(result);
-	int failed = get_message((reader){ bytes.p, bytes.p + bytes.n }, d, m, result, &a, 0);
+	const uint8_t *start = bytes.n ? bytes.p : (const uint8_t *)"";
+	int failed = get_message((reader){ start, start + bytes.n }, d, m, result, &a, 0);
 	o->blocks = a.last;
 	if (failed) {
 		free_blocks(a.last);
