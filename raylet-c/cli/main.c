@@ -6,6 +6,7 @@
 
 #include "raylet-c/base/version.h"
 #include "raylet-c/cli/install.h"
+#include "raylet-c/cli/start.h"
 #include "raylet-c/wire/dialect.h"
 
 static const char help[] =
@@ -14,6 +15,7 @@ static const char help[] =
 	"  raylet-c enable [--ray-dir DIR] [--daemon FILE]   put the daemon in the place of Ray's own inside a ray package\n"
 	"  raylet-c disable [--ray-dir DIR]                  put Ray's own back\n"
 	"  raylet-c status [--ray-dir DIR]                   which one a ray package has\n"
+	"  raylet-c start --address=HEAD:PORT [OPTIONS]      start a node without changing a package (raylet-c start --help)\n"
 	"  raylet-c version                                  this version and the Ray releases that it supports\n"
 	"\n"
 	"DIR is a ray package, or an environment that holds one; without it: the environment of this command, then the one of\n"
@@ -129,5 +131,7 @@ int main(int argc, char **argv)
 		}
 		return package_command(command, argc - 2, argv + 2);
 	}
+	if (strcmp(command, "start") == 0)
+		return rc_start_command(argc - 2, argv + 2);
 	return wrong_words("no such command: %s", command);
 }
