@@ -87,6 +87,8 @@ struct rc_objects {
 	rc_link push_order;
 	uint64_t bytes_in_flight;
 	rc_link reads; /* of spill files */
+	rc_link unknown_pulls;
+	size_t n_unknown_pulls;
 
 	rc_buf freed; /* object ids to tell other nodes */
 	rc_timer *free_timer;
@@ -200,6 +202,7 @@ struct rc__om_want {
 	rc__om_sub sub;
 	bool local, failed, active, marked;
 	int error; /* ErrorType to be stored */
+	bool error_told;
 	/* What the owner told. */
 	bool answered, pending_creation;
 	uint64_t size;
@@ -295,6 +298,8 @@ void rc__om_receives_destroy(rc_objects *o);
 
 void rc__om_push_serve(rc_objects *o, rc_request *r, rc_view bytes); /* OM_PULL */
 void rc__om_pushes_died(rc_objects *o, const rc_id *node);
+void rc__om_pushes_node_added(rc_objects *o, const rc_id *node);
+void rc__om_pushes_tick(rc_objects *o);
 void rc__om_pushes_destroy(rc_objects *o);
 
 #endif

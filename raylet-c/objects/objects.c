@@ -119,6 +119,7 @@ static void on_tick(void *arg)
 	rc__om_owners_tick(o);
 	rc__om_pins_tick(o);
 	rc__om_pulls_tick(o);
+	rc__om_pushes_tick(o);
 	rc__om_kick(o);
 }
 
@@ -174,6 +175,7 @@ rc_objects *rc_objects_create(const rc_objects_options *options, const rc_object
 	o->pushes = rc_map_create();
 	rc_list_init(&o->push_order);
 	rc_list_init(&o->reads);
+	rc_list_init(&o->unknown_pulls);
 	o->kick = rc_timer_start(o->loop, 0, 0, on_kick, o);
 	o->tick = rc_timer_start(o->loop, TICK_MS, TICK_MS, on_tick, o);
 	return o;
@@ -264,8 +266,8 @@ void rc_objects_node_removed(rc_objects *o, const rc_id *node)
 
 void rc_objects_node_added(rc_objects *o, const rc_id *node)
 {
-	(void)node; /* places that could not be reached may be now */
-	rc__om_pulls_later(o);
+	rc__om_pushes_node_added(o, node);
+	rc__om_pulls_later(o); /* places that could not be reached may be now */
 }
 
 void rc_objects_worker_died(rc_objects *o, const rc_id *worker)
@@ -288,9 +290,10 @@ void rc_objects_worker_died(rc_objects *o, const rc_id *worker)
 
 static void forget_reply(void *arg, int status, rc_view reply, const char *detail)
 {
+	(void)arg;
 	(void)reply;
 	if (status != RC_RPC_OK) /* that node's copy stays until it is evicted, as with stock */
-		rc_debug("telling %s of freed objects failed: status %d, %s", (const char *)arg, status, detail);
+		rc_debug("telling a node of freed objects failed: status %d, %s", status, detail);
 }
 
 static void tell_node(void *arg, const rc_id *node, const char *address)
@@ -305,7 +308,7 @@ static void tell_node(void *arg, const rc_id *node, const char *address)
 		ids[i] = (ProtobufCBinaryData){ RC_OBJECT_ID, o->freed.p + i * RC_OBJECT_ID };
 	m.n_object_ids = n;
 	m.object_ids = ids;
-	rc__om_send(o, address, RC_M_OM_FREE_OBJECTS, &m, FREE_TIMEOUT_MS, forget_reply, (void *)"a node");
+	rc__om_send(o, address, RC_M_OM_FREE_OBJECTS, &m, FREE_TIMEOUT_MS, forget_reply, NULL);
 	free(ids);
 }
 

@@ -443,18 +443,19 @@ static void store_errors(rc_objects *o)
 	while (!rc_list_empty(&o->failing)) {
 		rc__om_want *w = RC_CONTAINER(o->failing.next, rc__om_want, fail_link);
 		rc_store_new object = { .id = w->id, .source = RC_ERROR_STORED };
+		bool told = w->error_told;
 		char text[16];
 		rc_plasma_error why;
 
 		rc_list_remove(&w->fail_link);
 		deactivate(w);
-		rc__om_receive_end(w);
 		snprintf(text, sizeof text, "%d", w->error);
+		w->error_told = true;
 		why = rc_store_put(o->store, &object, (rc_view){ 0 }, rc_view_str(text)); /* w may be freed: it is local now */
 		if (why == RC_PE_OK)
 			o->stats.objects_failed++;
-		else if (why != RC_PE_EXISTS)
-			rc_error_log("no error object can be stored for %s (plasma error %d): who waits for it waits on", rc_id_to_hex(&object.id).s, (int)why);
+		else if (why != RC_PE_EXISTS && !told) /* it is tried again every second */
+			rc_error_log("no error object can be stored for %s now: plasma error %d", rc_id_to_hex(&object.id).s, (int)why);
 	}
 }
 
@@ -601,6 +602,8 @@ void rc__om_pulls_tick(rc_objects *o)
 	while (rc_map_next(o->wants, &i, NULL, &value)) {
 		rc__om_want *w = value;
 
+		if (w->failed && !w->local && rc_list_empty(&w->fail_link))
+			rc_list_append(&o->failing, &w->fail_link);
 		if (rc__om_receive_idle_ms(w) > STALE_MS)
 			rc__om_receive_end(w);
 		if (w->local || w->failed || !w->answered || w->pending_creation || w->receive || (pullable(w) && w->attempts == 0)) {

@@ -4,7 +4,8 @@
  * from its file chunk by chunk. The requester's address is the one the head knows. One push per (node, object): asked again
  * meanwhile, all chunks are sent again from where it is, since the receiver may have dropped earlier ones. A push has a
  * window of chunks in flight, and all together have object_manager_max_bytes_in_flight. What is not here is ignored: the
- * requester asks elsewhere after a while. The first failed chunk, or the node's death, ends a push; the receiver asks again. */
+ * requester asks elsewhere after a while. The first failed chunk, or the node's death, ends a push; the receiver asks again.
+ * A pull by a node that the head has not told of yet (it has just joined) is kept until it does. */
 #include "raylet-c/objects/internal.h"
 
 #include <stdlib.h>
@@ -18,7 +19,15 @@ enum {
 	MAX_PUSHES = 100000,
 	CHUNK_TIMEOUT_MS = 300000, /* a receiver may be waiting for memory */
 	MAX_SPILLED_CHUNK = 64 << 20, /* rc_store_read_spilled */
+	MAX_UNKNOWN = 1000,           /* pulls by nodes not known yet */
+	UNKNOWN_MS = 10000,
 };
+
+typedef struct unknown_pull {
+	rc_link link; /* o->unknown_pulls, oldest first */
+	rc_id node, object;
+	uint64_t since;
+} unknown_pull;
 
 typedef struct lent { /* outlives the push until gRPC has let go of the bytes */
 	rc_store *store;
@@ -254,11 +263,74 @@ static void start_push(rc_objects *o, const rc_id *node, const char *target, con
 	rc_list_append(&o->push_order, &p->order);
 }
 
+static void forget_unknown(rc_objects *o, unknown_pull *u)
+{
+	rc_list_remove(&u->link);
+	o->n_unknown_pulls--;
+	free(u);
+}
+
+static void keep_unknown(rc_objects *o, const rc_id *node, const rc_id *object)
+{
+	unknown_pull *u;
+
+	if (o->n_unknown_pulls >= MAX_UNKNOWN || rc__om_node_dead(o, node))
+		return;
+	u = rc_alloc(sizeof *u);
+	u->node = *node;
+	u->object = *object;
+	u->since = rc_now_ms();
+	rc_list_append(&o->unknown_pulls, &u->link);
+	o->n_unknown_pulls++;
+}
+
+void rc__om_pushes_tick(rc_objects *o)
+{
+	uint64_t now = rc_now_ms();
+
+	while (!rc_list_empty(&o->unknown_pulls)) {
+		unknown_pull *u = RC_CONTAINER(o->unknown_pulls.next, unknown_pull, link);
+
+		if (now - u->since < UNKNOWN_MS)
+			return;
+		rc_info("a pull by node %s is ignored: the head does not know it", rc_id_to_hex(&u->node).s);
+		forget_unknown(o, u);
+	}
+}
+
+void rc__om_pushes_node_added(rc_objects *o, const rc_id *node)
+{
+	char target[RC__OM_ADDRESS];
+
+	if (!rc__om_node_address(o, node, target))
+		return;
+	RC_LIST_FOREACH(l, &o->unknown_pulls) {
+		unknown_pull *u = RC_CONTAINER(l, unknown_pull, link);
+
+		if (!rc_id_eq(&u->node, node))
+			continue;
+		start_push(o, node, target, &u->object);
+		forget_unknown(o, u);
+	}
+	pump(o);
+}
+
+static void pull_one(rc_objects *o, const rc_id *node, const char *target, rc_id object)
+{
+	if (object.n != RC_OBJECT_ID)
+		return;
+	if (target)
+		start_push(o, node, target, &object);
+	else
+		keep_unknown(o, node, &object);
+}
+
 void rc__om_push_serve(rc_objects *o, rc_request *r, rc_view bytes)
 {
 	Rw__PullRequest *m = rc_unpack(o->dialect, &rw__pull_request__descriptor, bytes);
-	char target[RC__OM_ADDRESS];
-	rc_id node, object;
+	char address[RC__OM_ADDRESS];
+	const char *target;
+	rc_id node;
 
 	node = m ? RC_GET_ID(m, node_id) : (rc_id){ 0 };
 	if (node.n != RC_NODE_ID) {
@@ -267,18 +339,10 @@ void rc__om_push_serve(rc_objects *o, rc_request *r, rc_view bytes)
 		rc_free_message(m);
 		return;
 	}
-	if (rc__om_node_address(o, &node, target)) {
-		object = RC_GET_ID(m, object_id); /* 2.35.0 */
-		if (object.n == RC_OBJECT_ID)
-			start_push(o, &node, target, &object);
-		for (size_t i = 0; i < m->n_object_ids; i++) { /* 2.60.0 */
-			object = rc_id_from(m->object_ids[i].data, m->object_ids[i].len);
-			if (object.n == RC_OBJECT_ID)
-				start_push(o, &node, target, &object);
-		}
-	} else {
-		rc_info("a pull by node %s is ignored: it is unknown or dead", rc_id_to_hex(&node).s);
-	}
+	target = rc__om_node_address(o, &node, address) ? address : NULL;
+	pull_one(o, &node, target, RC_GET_ID(m, object_id)); /* 2.35.0 */
+	for (size_t i = 0; i < m->n_object_ids; i++)         /* 2.60.0 */
+		pull_one(o, &node, target, rc_id_from(m->object_ids[i].data, m->object_ids[i].len));
 	rc_free_message(m);
 	rc_reply(r, (rc_view){ 0 });
 	pump(o);
@@ -292,6 +356,10 @@ void rc__om_pushes_died(rc_objects *o, const rc_id *node)
 		if (rc_id_eq(&p->node, node))
 			push_failed(p, "the node has died");
 	}
+	RC_LIST_FOREACH(k, &o->unknown_pulls) {
+		if (rc_id_eq(&RC_CONTAINER(k, unknown_pull, link)->node, node))
+			forget_unknown(o, RC_CONTAINER(k, unknown_pull, link));
+	}
 	pump(o);
 }
 
@@ -300,6 +368,8 @@ void rc__om_pushes_destroy(rc_objects *o)
 	RC_LIST_FOREACH(l, &o->push_order) {
 		push_free(RC_CONTAINER(l, rc__om_push, order));
 	}
+	while (!rc_list_empty(&o->unknown_pulls))
+		forget_unknown(o, RC_CONTAINER(o->unknown_pulls.next, unknown_pull, link));
 	RC_LIST_FOREACH(l, &o->reads) { /* the store may answer yet */
 		flight *f = RC_CONTAINER(l, flight, link);
 

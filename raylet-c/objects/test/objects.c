@@ -64,7 +64,7 @@ typedef struct node {
 	rc_rpc *rpc;
 	rc_store *store;
 	rc_objects *objects;
-	bool dead, mute; /* mute: no object manager here, the test plays it */
+	bool dead, unknown, mute; /* mute: no object manager here, the test plays it */
 	int pulls;       /* seen by a mute node */
 	rc_id pulled, puller;
 } node;
@@ -85,7 +85,7 @@ static bool node_address(void *ctx, const rc_id *id, char ret[80])
 	node *n = node_of(id);
 
 	(void)ctx;
-	if (!n || n->dead)
+	if (!n || n->dead || n->unknown)
 		return false;
 	memcpy(ret, n->address, 80);
 	return true;
@@ -133,6 +133,18 @@ static void serve(void *ctx, rc_request *r, const char *path, size_t path_n, rc_
 		n->puller = RC_GET_ID(m, node_id);
 		n->pulled = m->n_object_ids ? rc_id_from(m->object_ids[0].data, m->object_ids[0].len) : RC_GET_ID(m, object_id);
 		rc_free_message(m);
+		rc_reply(r, (rc_view){ 0 });
+		return;
+	}
+	if (n->mute && method == RC_M_OM_PUSH) { /* sliced, but such a small one is in one piece */
+		rc__om_push_fields f;
+		rc__om_chunk c;
+		rc_view piece = rc_request_slice(r, 0);
+
+		rc__om_push_fields_find(dialect, &f);
+		CHECK_EQ_INT(0, rc__om_chunk_parse(dialect, &f, &piece, 1, &c, NULL));
+		n->pulls++;
+		n->pulled = c.object;
 		rc_reply(r, (rc_view){ 0 });
 		return;
 	}
@@ -1251,6 +1263,39 @@ static void nowhere_fails(void)
 	stop_cluster();
 }
 
+static bool got_chunk(void *arg)
+{
+	return ((node *)arg)->pulls > 0;
+}
+
+static void keeps_early_pulls(void)
+{
+	Rw__PullRequest m = RW__PULL_REQUEST__INIT;
+	ProtobufCBinaryData id;
+	rc_object_ref ref;
+	node *young;
+	outcome o;
+
+	start_cluster(1, 64 * MB);
+	ref = make(&nodes[0], 1000, 1);
+	young = start_node(1, 0, true);
+	young->unknown = true;
+	RC_SET_ID(m, node_id, &young->id);
+	RC_SET_ID(m, object_id, &ref.id);
+	id = (ProtobufCBinaryData){ ref.id.n, ref.id.b };
+	m.n_object_ids = 1;
+	m.object_ids = &id;
+	call_node(&nodes[0], RC_M_OM_PULL, &m, &o);
+	CHECK_EQ_INT(RC_RPC_OK, o.status);
+	run_ms(50);
+	CHECK_EQ_INT(0, young->pulls);
+	young->unknown = false;
+	rc_objects_node_added(nodes[0].objects, &young->id);
+	UNTIL(got_chunk, young);
+	CHECK(rc_id_eq(&young->pulled, &ref.id));
+	stop_cluster();
+}
+
 static void ends_in_the_middle(void)
 {
 	rc_object_ref refs[3];
@@ -1289,6 +1334,7 @@ static void run_all(void)
 	RUN(reads_spilled_objects, "spilled objects are sent from their files, and restored at home");
 	RUN(more_than_the_store_holds, "leases whose arguments exceed the store get them in turn");
 	RUN(nowhere_fails, "an object that exists nowhere fails after the time limit");
+	RUN(keeps_early_pulls, "a pull by a node that has just joined is answered when the head tells of it");
 	RUN(ends_in_the_middle, "either end can stop in mid-transfer");
 }
 
