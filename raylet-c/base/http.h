@@ -9,7 +9,7 @@
 /* status: the HTTP status, or -1 when there was no answer (then text says why). body is borrowed for the call. */
 typedef void (*rc_http_fn)(void *arg, int status, rc_view body, const char *text);
 
-/* headers: extra header lines, each ended by \r\n, or "". Body copied. */
+/* The body's type is application/octet-stream. headers: extra header lines, each ended by \r\n, or "". Body copied. */
 void rc_http_post(rc_loop *loop, const char *ip, int port, const char *path, const char *headers, rc_view body,
                   uint64_t timeout_ms, rc_http_fn fn, void *arg);
 

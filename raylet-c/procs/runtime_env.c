@@ -62,8 +62,8 @@ rc_runtime_envs *rc_runtime_envs_create(rc_loop *loop, const rc_runtime_envs_opt
 	*e = (rc_runtime_envs){ .loop = loop, .dialect = o->dialect, .port = o->port };
 	e->ip = rc_strdup(o->ip);
 	e->start_timeout_ms = o->start_timeout_ms ? o->start_timeout_ms : DEFAULT_START_TIMEOUT_MS;
-	e->headers = o->token && *o->token ? rc_sprintf("Content-Type: application/octet-stream\r\nAuthorization: Bearer %s\r\n", o->token)
-	                                   : rc_strdup("Content-Type: application/octet-stream\r\n");
+	e->headers = o->token && *o->token ? rc_sprintf("Authorization: Bearer %s\r\n", o->token)
+	                                   : rc_strdup("");
 	rc_list_init(&e->requests);
 	return e;
 }
