@@ -250,8 +250,8 @@ static void refused(rc_gcs *g, const char *detail)
 		                    detail);
 		return;
 	}
-	snprintf(text, sizeof text, "GCS %s refuses this node (cluster id %s): %s; it was restarted without its data, or is another one's", g->address,
-	         g->cluster_hex, detail);
+	snprintf(text, sizeof text, "GCS %s refuses this node (%s): it was restarted without its data, or another cluster's head has its address now",
+	         g->address, detail);
 	rc__gcs_tell_buried(g, text);
 }
 

@@ -227,11 +227,13 @@ static void on_registered(void *arg, const rc_error *error, const void *reply)
 	rc_gcs *g = a->g;
 
 	if (!error && !g->ended && !g->leaving) {
+		uint64_t every = (uint64_t)rc_gcs_config_int(g, "raylet_liveness_self_check_interval_ms", RC__GCS_CHECK_MS);
+
 		g->registered = true;
 		rc__gcs_sync_start(g);
 		rc__gcs_subscribe(g);
 		rc_timer_stop(g->check);
-		g->check = rc_timer_start(g->loop, RC__GCS_CHECK_MS, RC__GCS_CHECK_MS, check, g);
+		g->check = rc_timer_start(g->loop, every, every, check, g);
 	}
 	if (!g->ended && a->fn)
 		a->fn(a->arg, error, reply);

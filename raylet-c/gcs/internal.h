@@ -16,7 +16,7 @@
 enum {
 	RC__GCS_MAX_KEPT = 256 << 20, /* bytes of requests that are kept */
 	RC__GCS_MAX_DEAD = 1000,      /* dead nodes that are remembered; the head remembers as many (2.35.0, 2.60.0) */
-	RC__GCS_CHECK_MS = 5000,      /* raylet_liveness_self_check_interval_ms */
+	RC__GCS_CHECK_MS = 5000,      /* the default of raylet_liveness_self_check_interval_ms */
 	RC__GCS_STREAM_PAUSE_MS = 2000,
 	RC__GCS_VIEW_PAUSE_MS = 20
 };

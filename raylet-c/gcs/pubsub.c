@@ -41,6 +41,37 @@ static void poll_again(void *arg)
 	poll_head(g);
 }
 
+/* True when the answer comes from another publisher than the one before. */
+static bool publisher_changed(rc__gcs_sub *sub, rc_view publisher)
+{
+	bool known = sub->publisher_id.n > 0;
+
+	if (rc_view_eq(publisher, rc_view_of(sub->publisher_id.p, sub->publisher_id.n)))
+		return false;
+	sub->publisher_id.n = 0;
+	rc_buf_add(&sub->publisher_id, publisher.p, publisher.n);
+	sub->done = 0;
+	return known;
+}
+
+static void on_messages(rc_gcs *g, const Rw__GcsSubscriberPollReply *r)
+{
+	bool another = publisher_changed(&g->sub, RC_GET_VIEW(r, publisher_id));
+
+	for (size_t i = 0; i < r->n_pub_messages && !g->ended; i++) {
+		const Rw__PubMessage *m = r->pub_messages[i];
+
+		if (RC_GET(m, sequence_id) <= g->sub.done)
+			continue; /* sent again because our acknowledgement was on its way */
+		g->sub.done = RC_GET(m, sequence_id);
+		on_message(g, m);
+	}
+	if (another && !g->ended) {
+		rc_info("GCS %s has another publisher: it was restarted", g->address);
+		rc_gcs_on_restart(g);
+	}
+}
+
 static void on_poll(void *arg, const rc_error *error, const void *reply)
 {
 	const Rw__GcsSubscriberPollReply *r = reply;
@@ -48,32 +79,11 @@ static void on_poll(void *arg, const rc_error *error, const void *reply)
 	rc__gcs_sub *sub = &g->sub;
 	bool pause = error || (r->n_pub_messages == 0 && rc_now_ms() - sub->polled_at < EMPTY_POLL_PAUSE_MS);
 
-	sub->polling = false;
-	if (error) {
+	if (!error)
+		on_messages(g, r);
+	else if (!g->told && !g->ended)
 		rc_warn("the poll for the head's messages failed: %s", error->text);
-	} else {
-		rc_view publisher = RC_GET_VIEW(r, publisher_id);
-
-		if (!rc_view_eq(publisher, rc_view_of(sub->publisher_id.p, sub->publisher_id.n))) {
-			bool another = sub->publisher_id.n > 0;
-
-			sub->publisher_id.n = 0;
-			rc_buf_add(&sub->publisher_id, publisher.p, publisher.n);
-			sub->done = 0;
-			if (another) {
-				rc_info("GCS %s has another publisher: it was restarted", g->address);
-				rc_gcs_on_restart(g);
-			}
-		}
-		for (size_t i = 0; i < r->n_pub_messages && !g->ended; i++) {
-			const Rw__PubMessage *m = r->pub_messages[i];
-
-			if (RC_GET(m, sequence_id) <= sub->done)
-				continue; /* sent again because our acknowledgement was on its way */
-			sub->done = RC_GET(m, sequence_id);
-			on_message(g, m);
-		}
-	}
+	sub->polling = false;
 	if (!g->ended && pause && !sub->pause)
 		sub->pause = rc_timer_start(g->loop, EMPTY_POLL_PAUSE_MS, 0, poll_again, g);
 	else if (!g->ended)
