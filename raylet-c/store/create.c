@@ -143,13 +143,18 @@ static uint64_t cost_of(const rc_block *b)
 	return b->free ? 0 : b->size;
 }
 
-/* Enough is free or evictable, but not in one piece: the run of neighbours that costs the fewest evicted bytes. */
-static bool evict_run(rc_store *s, uint64_t bytes)
-{
-	const rc_block *from = NULL, *best = NULL, *best_end = NULL;
-	uint64_t total = 0, cost = 0, best_cost = UINT64_MAX;
-	rc_buf victims = { 0 };
+typedef struct run { /* of neighbours, free or evictable */
+	const rc_block *from, *end;
+	uint64_t cost; /* bytes to evict */
+} run;
 
+/* The run of at least so many bytes that costs the least. */
+static bool find_run(const rc_store *s, uint64_t bytes, run *ret)
+{
+	const rc_block *from = NULL;
+	uint64_t total = 0, cost = 0;
+
+	*ret = (run){ .cost = UINT64_MAX };
 	for (const rc_block *b = rc_heap_first(s->heap); b; b = b->next) {
 		if (!may_take(b)) {
 			from = NULL;
@@ -165,15 +170,17 @@ static bool evict_run(rc_store *s, uint64_t bytes)
 			total -= from->size;
 			cost -= cost_of(from);
 		}
-		if (total >= bytes && cost < best_cost) {
-			best = from;
-			best_end = b->next;
-			best_cost = cost;
-		}
+		if (total >= bytes && cost < ret->cost)
+			*ret = (run){ from, b->next, cost };
 	}
-	if (!best)
-		return false;
-	for (const rc_block *b = best; b != best_end; b = b->next) /* evicting joins blocks, so first all, then evict */
+	return ret->from != NULL;
+}
+
+static void evict_run(rc_store *s, const run *r)
+{
+	rc_buf victims = { 0 };
+
+	for (const rc_block *b = r->from; b != r->end; b = b->next) /* evicting joins blocks: so first look, then evict */
 		if (!b->free)
 			rc_buf_add(&victims, &b->user, sizeof b->user);
 	for (size_t i = 0; i < victims.n; i += sizeof(rc__object *)) {
@@ -183,17 +190,19 @@ static bool evict_run(rc_store *s, uint64_t bytes)
 		rc__evict(s, o);
 	}
 	rc_buf_free(&victims);
-	return true;
 }
 
+/* Evicts only when that makes the room: what there is may be wanted again. The longest idle go first; when the hole that they
+ * leave is not in one piece, the cheapest run of neighbours. */
 static rc_block *evict_and_take(rc_store *s, uint64_t bytes)
 {
 	uint64_t size = rc_heap_round(s->heap, bytes), unused = rc_heap_free_bytes(s->heap);
 	uint64_t need = size > unused ? size - unused : 0, evicted = 0;
 	rc_block *b = NULL;
+	run r;
 
-	if (need > s->idle[RC__EVICTABLE].bytes)
-		return NULL; /* what there is stays: it may be wanted again */
+	if (need > s->idle[RC__EVICTABLE].bytes || !find_run(s, size, &r))
+		return NULL;
 	while (evicted < need) {
 		rc__object *o = oldest(s, RC__EVICTABLE);
 
@@ -202,8 +211,10 @@ static rc_block *evict_and_take(rc_store *s, uint64_t bytes)
 	}
 	if (need)
 		b = rc_heap_take(s->heap, bytes);
-	if (!b && evict_run(s, size))
+	if (!b && find_run(s, size, &r)) {
+		evict_run(s, &r);
 		b = rc_heap_take(s->heap, bytes);
+	}
 	return b;
 }
 

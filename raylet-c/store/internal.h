@@ -96,6 +96,7 @@ typedef struct rc__job {
 	void (*work)(struct rc__job *job);
 	void (*done)(struct rc__job *job); /* frees the job */
 	void (*drop)(struct rc__job *job);
+	const char *remove; /* a file that must not stay when done is not called; or NULL */
 } rc__job;
 
 /* ---- events: callbacks that wait for the outermost rc__leave ---- */

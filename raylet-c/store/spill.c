@@ -100,6 +100,7 @@ void rc__file_unref(rc_store *s, rc__file *f)
 
 		*u = (unlink_job){ .job = { .work = unlink_work, .done = unlink_drop, .drop = unlink_drop }, .path = f->path };
 		f->path = NULL;
+		u->job.remove = u->path;
 		rc__job_start(s, &u->job);
 	} else if (f->url) {
 		rc__event_new(s, RC__EV_DELETE_EXTERNAL, NULL)->text = f->url;
@@ -229,6 +230,7 @@ static void write_batch(rc_store *s, rc__object **objects, size_t n, uint64_t by
 	*w = (spill_job){ .job = { .work = write_work, .done = write_done, .drop = write_drop }, .objects = objects, .n = n, .bytes = bytes,
 		          .start_ns = rc__now_ns(), .stop = &s->stopping };
 	w->path = rc_spill_new_path(s->spill_dirs[s->next_spill_dir], n);
+	w->job.remove = w->path;
 	w->items = rc_alloc(n * sizeof *w->items);
 	w->owners = rc_alloc(n * sizeof *w->owners);
 	for (size_t i = 0; i < n; i++) {

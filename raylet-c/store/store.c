@@ -103,8 +103,12 @@ static void stop_jobs(rc_store *s)
 		pthread_cond_wait(&s->jobs_cond, &s->jobs_lock);
 	pthread_mutex_unlock(&s->jobs_lock);
 	RC_LIST_FOREACH(l, &s->jobs) {
+		rc__job *job = RC_CONTAINER(l, rc__job, link);
+
 		rc_list_remove(l);
-		RC_CONTAINER(l, rc__job, link)->s = NULL; /* the loop gets it yet, and drops it */
+		job->s = NULL; /* the loop gets it yet, and drops it */
+		if (job->remove)
+			unlink(job->remove);
 	}
 }
 

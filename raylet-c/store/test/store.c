@@ -225,7 +225,10 @@ static void evicts_the_longest_idle(void)
 	CHECK(hold && filled(hold->data, 0, MB, 2));
 	rc_store_release(store, hold);
 	/* Everything but the pinned one and what is being created may go, and what is too much is refused. */
-	CHECK_EQ_INT(RC_PE_OK, create(c, &ids[1], NULL, 4 * MB, 0).error);
+	CHECK_EQ_INT(RC_PE_NO_MEMORY, create(c, &ids[1], NULL, 4 * MB, 0).error);
+	CHECK_EQ_INT(5, figures().local_objects); /* ..and nothing was evicted in vain */
+	CHECK_EQ_INT(RC_PE_OK, create(c, &ids[1], NULL, 3 * MB, 0).error);
+	CHECK_EQ_INT(RC_PE_OK, create(c, &ids[4], NULL, MB, 0).error);
 	CHECK(contains(c, &pinned));
 	CHECK_EQ_INT(RC_PE_NO_MEMORY, create(c, &ids[3], NULL, MB, 0).error);
 	leave_store(c);
