@@ -19,7 +19,8 @@ bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayle
 	if (*ret_refusal)
 		return false;
 	if (deadline > 0 && (uint64_t)deadline < wall_ms)
-		rc_warn("drain request whose deadline passed %llu ms ago: the clocks of the hosts may differ", (unsigned long long)(wall_ms - (uint64_t)deadline));
+		rc_warn("drain request whose deadline passed %llu ms ago: the clocks of the hosts may differ",
+		        (unsigned long long)(wall_ms - (uint64_t)deadline));
 	free(drain->message);
 	*drain = (rc_drain){ true, reason, rc_strdup(RC_GET_STR(request, reason_message)), deadline > 0 ? deadline : 0 };
 	return true;
@@ -34,7 +35,8 @@ int rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d)
 {
 	if (!drain->draining)
 		return rc_enum_value(d, RC_V_DEATH_EXPECTED);
-	return rc_enum_value(d, drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION) ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE);
+	bool preempted = drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION);
+	return rc_enum_value(d, preempted ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE);
 }
 
 void rc_drain_free(rc_drain *drain)

@@ -20,7 +20,13 @@ typedef struct rc_dependency {
 	rc_address owner;
 } rc_dependency;
 
-typedef enum rc_strategy_kind { RC_STRATEGY_DEFAULT, RC_STRATEGY_SPREAD, RC_STRATEGY_AFFINITY, RC_STRATEGY_GROUP, RC_STRATEGY_LABEL } rc_strategy_kind;
+typedef enum rc_strategy_kind {
+	RC_STRATEGY_DEFAULT,
+	RC_STRATEGY_SPREAD,
+	RC_STRATEGY_AFFINITY,
+	RC_STRATEGY_GROUP,
+	RC_STRATEGY_LABEL
+} rc_strategy_kind;
 
 typedef struct rc_strategy {
 	rc_strategy_kind kind;

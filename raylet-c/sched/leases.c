@@ -210,7 +210,9 @@ void rc__lease_end(rc_leases *l, rc_lease *lease, const rc_outcome *outcome)
 	rc_lease_class *class = lease->class_;
 	forget(l, lease);
 	l->n_waiting--;
-	*(outcome->kind == RC_OUTCOME_SPILLED ? &l->count_spilled : outcome->kind == RC_OUTCOME_REJECTED ? &l->count_rejected : &l->count_canceled) += 1;
+	l->count_spilled += outcome->kind == RC_OUTCOME_SPILLED;
+	l->count_rejected += outcome->kind == RC_OUTCOME_REJECTED;
+	l->count_canceled += outcome->kind == RC_OUTCOME_CANCELED;
 	answer(l, lease, outcome);
 	free_lease(lease);
 	rc__class_put(l, class);
@@ -273,6 +275,8 @@ static void wait_for_place(rc_lease *lease)
 
 void rc__lease_place(rc_leases *l, rc_lease *lease)
 {
+	static const char gone_node[] = "The node that NodeAffinitySchedulingStrategy(soft=False) or a label selector names is gone, "
+	                                "is leaving, or can never meet the demand.";
 	lease->state = RC_LEASE_PLACEMENT;
 	if (lease->grant_or_reject) {
 		if (rc_policy_may_stay(&l->policy, &lease->spec))
@@ -293,8 +297,7 @@ void rc__lease_place(rc_leases *l, rc_lease *lease)
 		wait_for_place(lease);
 		break;
 	case RC_PLACE_FAIL:
-		rc__lease_end(l, lease, &(rc_outcome){ .kind = RC_OUTCOME_CANCELED, .failure = RC_V_FAILURE_UNSCHEDULABLE,
-		              .text = "The node that NodeAffinitySchedulingStrategy(soft=False) or a label selector names is gone, is leaving, or can never meet the demand." });
+		rc__lease_end(l, lease, &(rc_outcome){ .kind = RC_OUTCOME_CANCELED, .failure = RC_V_FAILURE_UNSCHEDULABLE, .text = gone_node });
 		break;
 	}
 }

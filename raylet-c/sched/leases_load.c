@@ -192,10 +192,11 @@ void rc_leases_print(const rc_leases *l, rc_buf *out)
 {
 	rc_view key;
 	void *value;
-	rc_buf_printf(out, "leases: %zu waiting (%zu fetch arguments), %zu granted; since the start %llu granted, %llu spilled, %llu rejected, %llu canceled\n",
-	              l->n_waiting, l->n_fetching, l->n_granted, (unsigned long long)l->count_granted, (unsigned long long)l->count_spilled,
-	              (unsigned long long)l->count_rejected, (unsigned long long)l->count_canceled);
-	rc_buf_printf(out, "draining: %s; backlog reports: %zu; classes: %zu\n", l->policy.draining ? "yes" : "no", l->n_backlogs, rc_map_count(l->classes));
+	rc_buf_printf(out, "leases: %zu waiting (%zu fetch arguments), %zu granted\n", l->n_waiting, l->n_fetching, l->n_granted);
+	rc_buf_printf(out, "since the start: %llu granted, %llu spilled, %llu rejected, %llu canceled\n", (unsigned long long)l->count_granted,
+	              (unsigned long long)l->count_spilled, (unsigned long long)l->count_rejected, (unsigned long long)l->count_canceled);
+	rc_buf_printf(out, "draining: %s; backlog reports: %zu; classes: %zu\n", l->policy.draining ? "yes" : "no", l->n_backlogs,
+	              rc_map_count(l->classes));
 	size_t shown = 0;
 	for (size_t i = 0; shown < 50 && rc_map_next(l->classes, &i, &key, &value); shown++) {
 		const rc_lease_class *class = value;

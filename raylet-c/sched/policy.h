@@ -31,8 +31,8 @@ typedef struct rc_policy {
 	bool draining;      /* this node counts as absent */
 } rc_policy;
 
-/* A node that is alive but has not sent a view is waited for, not given up. prefer_local: this node was chosen by someone before (grant_or_reject, locality, a lease that already waits here): it wins
- * whenever it fits, and when nobody fits. */
+/* A node that is alive but has not sent a view is waited for, not given up. prefer_local: this node was chosen by someone
+ * before (grant_or_reject, locality, a lease that already waits here): it wins whenever it fits, and when nobody fits. */
 rc_place rc_policy_place(rc_policy *p, const rc_lease_spec *spec, bool prefer_local);
 
 /* This node may take the lease some time: it does not drain, its totals meet the demand and its labels the selectors. */

@@ -289,10 +289,15 @@ static bool take_plain(rc_resources *r, rc_allocation *a, const char *name, rc_q
 	return true;
 }
 
+static char *indexed_name(const rc_group_name *g, int index)
+{
+	return rc_sprintf("%.*s_group_%d_%.*s", (int)g->base.n, (const char *)g->base.p, index, (int)g->group.n, (const char *)g->group.p);
+}
+
 /* Takes q of a bundle's resource and the same slots of the group's wildcard. */
 static bool take_grouped(rc_resources *r, rc_allocation *a, const rc_group_name *g, int index, rc_q q, bool totals)
 {
-	char *indexed = rc_sprintf("%.*s_group_%d_%.*s", (int)g->base.n, (const char *)g->base.p, index, (int)g->group.n, (const char *)g->group.p);
+	char *indexed = indexed_name(g, index);
 	char *wildcard = rc_sprintf("%.*s_group_%.*s", (int)g->base.n, (const char *)g->base.p, (int)g->group.n, (const char *)g->group.p);
 	bool good = take_plain(r, a, indexed, q, totals);
 	resource *w = find(r, wildcard);
@@ -321,7 +326,7 @@ static bool take_all(rc_resources *r, rc_allocation *a, const rc_amounts *demand
 			continue;
 		}
 		if (g.index < 0) { /* nothing to do when the bundle's own name is asked for too */
-			char *indexed = rc_sprintf("%.*s_group_%d_%.*s", (int)g.base.n, (const char *)g.base.p, index, (int)g.group.n, (const char *)g.group.p);
+			char *indexed = indexed_name(&g, index);
 			bool twice = rc_amounts_get(demand, indexed) > 0;
 			free(indexed);
 			if (twice)

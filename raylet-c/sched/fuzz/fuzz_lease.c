@@ -52,8 +52,11 @@ static void view(const Rw__SyncerResourceViewSyncMessage *m)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char *const releases[] = { "2.35.0", "2.60.0" };
-	static const ProtobufCMessageDescriptor *const messages[] = { &rw__lease_spec__descriptor, &rw__prepare_bundle_resources_request__descriptor,
-		                                                      &rw__syncer__resource_view_sync_message__descriptor };
+	static const ProtobufCMessageDescriptor *const messages[] = {
+		&rw__lease_spec__descriptor,
+		&rw__prepare_bundle_resources_request__descriptor,
+		&rw__syncer__resource_view_sync_message__descriptor,
+	};
 	if (size < 2)
 		return 0;
 	rc_log_level(RC_ERROR);

@@ -83,8 +83,8 @@ static void life(void)
 	CHECK_EQ_INT(0, prepare(10, 0, "CPU,1,GPU,2"));
 	CHECK_AVAILABLE("{CPU: 3, GPU: 1, memo: 1}");
 	commit(10, 0);
-	CHECK_AVAILABLE("{CPU: 3, CPU_group_0_" A ": 1, CPU_group_" A ": 1, GPU: 1, GPU_group_0_" A ": 2, GPU_group_" A ": 2, bundle_group_0_" A ": 1000, bundle_group_" A
-	                ": 1000, memo: 1}");
+	CHECK_AVAILABLE("{CPU: 3, CPU_group_0_" A ": 1, CPU_group_" A ": 1, GPU: 1, GPU_group_0_" A ": 2, GPU_group_" A
+	                ": 2, bundle_group_0_" A ": 1000, bundle_group_" A ": 1000, memo: 1}");
 	/* The group's devices are the ones that were reserved: 1 and 2. */
 	rc_amounts want = amounts_of("GPU_group_" A ",1,bundle_group_" A ",0.001");
 	rc_allocation *a = rc_resources_allocate(res, &want);

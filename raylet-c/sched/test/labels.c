@@ -34,7 +34,8 @@ static void parses(void)
 
 static void refuses(void)
 {
-	static const char *const cases[] = { "{", "[]", "{\"a\": 1}", "{\"a\": null}", "{\"\": \"x\"}", "{\"a\": \"1\", \"a\": \"2\"}", "a=b", "{} x" };
+	static const char *const cases[] = { "{", "[]", "{\"a\": 1}", "{\"a\": null}", "{\"\": \"x\"}",
+		                            "{\"a\": \"1\", \"a\": \"2\"}", "a=b", "{} x" };
 	rc_labels l = { 0 };
 	rc_labels_set(&l, "kept", "1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

@@ -15,12 +15,14 @@ static Rw__LeaseSpec *over_the_wire(const rc_dialect *d, const Rw__LeaseSpec *m)
 static void of_2_35(void)
 {
 	const rc_dialect *d = rc_dialect_find("2.35.0", NULL);
-	rc_id task = id_of_byte(RC_TASK_ID, 1), job = id_of_byte(RC_JOB_ID, 2), actor = id_of_byte(RC_ACTOR_ID, 3), owner = id_of_byte(RC_WORKER_ID, 4),
+	rc_id task = id_of_byte(RC_TASK_ID, 1), job = id_of_byte(RC_JOB_ID, 2), actor = id_of_byte(RC_ACTOR_ID, 3),
+	      owner = id_of_byte(RC_WORKER_ID, 4),
 	      object = id_of_byte(RC_OBJECT_ID, 5);
 	Rw__LeaseSpec m = RW__LEASE_SPEC__INIT;
 	Rw__ActorCreationTaskSpec a = RW__ACTOR_CREATION_TASK_SPEC__INIT;
 	Rw__Address caller = RW__ADDRESS__INIT;
-	Rw__TaskArg by_reference = RW__TASK_ARG__INIT, by_value = RW__TASK_ARG__INIT, again = RW__TASK_ARG__INIT, *args[] = { &by_value, &by_reference, &again };
+	Rw__TaskArg by_reference = RW__TASK_ARG__INIT, by_value = RW__TASK_ARG__INIT, again = RW__TASK_ARG__INIT;
+	Rw__TaskArg *args[] = { &by_value, &by_reference, &again };
 	Rw__ObjectReference ref = RW__OBJECT_REFERENCE__INIT;
 	rc_amounts placement = amounts_of("CPU,1");
 	rc_amount_map map = rc_amount_map_make(&placement);
@@ -75,7 +77,8 @@ static void of_2_35(void)
 static void of_2_60(void)
 {
 	const rc_dialect *d = rc_dialect_find("2.60.0", NULL);
-	rc_id lease = id_of_byte(RC_LEASE_ID, 1), actor = id_of_byte(RC_ACTOR_ID, 3), node = id_of_byte(RC_NODE_ID, 6), object = id_of_byte(RC_OBJECT_ID, 5);
+	rc_id lease = id_of_byte(RC_LEASE_ID, 1), actor = id_of_byte(RC_ACTOR_ID, 3), node = id_of_byte(RC_NODE_ID, 6),
+	      object = id_of_byte(RC_OBJECT_ID, 5);
 	Rw__LeaseSpec m = RW__LEASE_SPEC__INIT;
 	Rw__SchedulingStrategy strategy = RW__SCHEDULING_STRATEGY__INIT;
 	Rw__NodeAffinitySchedulingStrategy affinity = RW__NODE_AFFINITY_SCHEDULING_STRATEGY__INIT;
