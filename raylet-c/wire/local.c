@@ -16,6 +16,9 @@ typedef struct layout {
 		int8_t fetch_only, task_id;
 	} get;
 	struct {
+		int8_t get;
+	} cancel;
+	struct {
 		int8_t release_resources;
 	} blocked;
 	struct {
@@ -50,6 +53,7 @@ static const layout layouts[] = {
 	    },
 	    .reg = { 3, 4, 5, 6, 7, 8, 9 },
 	    .get = { 2, 3 },
+	    .cancel = { NONE },
 	    .blocked = { 0 },
 	    .wait = { 4 },
 	    .args = { 2, NONE, NONE },
@@ -77,6 +81,7 @@ static const layout layouts[] = {
 	    },
 	    .reg = { NONE, 3, 4, 5, 6, 7, 8 },
 	    .get = { NONE, NONE },
+	    .cancel = { 0 },
 	    .blocked = { NONE },
 	    .wait = { NONE },
 	    .args = { NONE, 2, 3 },
@@ -243,7 +248,7 @@ int rc_decode_register_client(const rc_dialect *d, rc_view body, rc_register_cli
 		.worker_id = rc__flat_id(&r, &t, 1, RC_WORKER_ID, false, "worker_id"),
 		.pid = rc__flat_int(&r, &t, 2, 8, "worker_pid"),
 		.startup_token = l->reg.startup_token == NONE ? -1 : opt_int(&r, &t, l->reg.startup_token, 8, "startup_token"),
-		.job_id = rc__flat_id(&r, &t, (unsigned)l->reg.job_id, RC_JOB_ID, true, "job_id"),
+		.job_id = rc__flat_id(&r, &t, (unsigned)l->reg.job_id, RC_JOB_ID, false, "job_id"),
 		.runtime_env_hash = (int)opt_int(&r, &t, l->reg.runtime_env_hash, 4, "runtime_env_hash"),
 		.language = (int)opt_int(&r, &t, l->reg.language, 4, "language"),
 		.ip = opt_bytes(&r, &t, l->reg.ip, "ip_address"),
@@ -306,6 +311,21 @@ int rc_decode_get_objects(const rc_dialect *d, rc_view body, rc_get_objects *ret
 	if (r.failed)
 		return -1;
 	*ret = m;
+	return 0;
+}
+
+int rc_decode_cancel_get(const rc_dialect *d, rc_view body, int64_t *ret_get, rc_error *e)
+{
+	rc__flat_reader r;
+	rc__flat_table t;
+	const layout *l = begin(d, RC_L_CANCEL_GET, body, e, &r, &t);
+
+	if (!l)
+		return -1;
+	int64_t get = l->cancel.get == NONE ? -1 : opt_int(&r, &t, l->cancel.get, 8, "request id");
+	if (r.failed)
+		return -1;
+	*ret_get = get;
 	return 0;
 }
 

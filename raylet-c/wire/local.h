@@ -80,6 +80,8 @@ int rc_decode_register_client(const rc_dialect *d, rc_view body, rc_register_cli
 int rc_decode_announce_port(const rc_dialect *d, rc_view body, int *ret_port, rc_view *ret_entrypoint, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_disconnect(const rc_dialect *d, rc_view body, int *ret_exit_type, rc_view *ret_detail, rc_view *ret_exception, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_get_objects(const rc_dialect *d, rc_view body, rc_get_objects *ret, rc_error *e) RC_WARN_UNUSED;
+/* Which of the connection's get requests, counted from 0, is over; -1: all (2.35.0, which names a task instead). */
+int rc_decode_cancel_get(const rc_dialect *d, rc_view body, int64_t *ret_get, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_blocked(const rc_dialect *d, rc_view body, bool *ret_release_resources, rc_error *e) RC_WARN_UNUSED; /* 2.60.0: true */
 int rc_decode_wait(const rc_dialect *d, rc_view body, rc_wait *ret, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_wait_actor_args(const rc_dialect *d, rc_view body, rc_wait_actor_args *ret, rc_error *e) RC_WARN_UNUSED;
