@@ -1,14 +1,15 @@
 """The prefork server: a warm Python process that forks Ray workers for the node daemon.
 
 The daemon runs this file as a script (its text is inside the daemon) with these descriptors: 3, a SOCK_SEQPACKET socket to
-the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6, this file. The words behind `--` are the worker command
-without what differs between workers; then padding follows, so that there is room for a whole command line.
+the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6, this file. The words behind `--` are
+the worker command without what differs between workers; then padding follows, so that there is room for a whole command
+line. RAY_JOB_ID is eight random characters that no job has.
 
 A worker must not be told from one that was executed: what an exec resets is reset here, by hand, in `become_worker`.
 So before a fork this process has one thread, draws no Ray id, opens no connection and keeps no signal handler.
 
 Messages, fields separated by NUL. To the daemon: "ready", threads, then each environment variable that the imports looked
-at; "forked", request id, pid; "failed", request id, text. From the daemon: request id, mark, group (0 or 1), OOM score or "",
+at; "forked", request id, pid; "failed", request id, text; "unfit", text. From the daemon: request id, mark, group (0 or 1), OOM score or "",
 niceness, working directory or "", number of words, the words, the environment.
 
 Only the standard library is used, and no name of it that a Ray release lacks: any Python from 3.9 on.
@@ -22,7 +23,9 @@ import os
 import resource
 import signal
 import socket
+import struct
 import sys
+import traceback
 import types
 from importlib.machinery import SourceFileLoader
 
@@ -36,6 +39,10 @@ MORE = (
     "ray._private.function_manager", "ray._private.worker", "ray.util.scheduling_strategies", "ray.exceptions",
 )
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unfit(Exception):
+    """This Ray cannot be forked without a difference; the text says why."""
 
 
 def imports_of(path):
@@ -86,6 +93,36 @@ def overwrite(area, words):
         ctypes.memmove(start, text + bytes(room - len(text)), room)
 
 
+def find_job_id(placeholder):
+    """Where Ray's core keeps RAY_JOB_ID, which it reads while its library is loaded and never again (RayConfig): the addresses
+    of C++ strings with this text. A job id has eight characters too, so it can be put over it. The patterns are the two
+    layouts of std::string in libstdc++, with the lengths and the pointer that belong to it, so nothing else can match."""
+    text = placeholder.encode()
+    found = []
+    with open("/proc/self/maps") as f:
+        ranges = [line.split() for line in f]
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        for words in ranges:
+            if not words[1].startswith("rw") or words[-1].startswith(("[stack", "/dev/")):
+                continue
+            start, end = (int(x, 16) for x in words[0].split("-"))
+            try:
+                memory.seek(start)
+                block = memory.read(end - start)
+            except OSError:
+                continue
+            at = block.find(text)
+            while at >= 0:
+                shared = at >= 24 and block[at - 24 : at - 8] == struct.pack("<QQ", 8, 8)
+                inside = at >= 16 and block[at - 16 : at] == struct.pack("<QQ", start + at, 8)
+                if (shared or inside) and block[at + 8 : at + 9] == b"\0":
+                    found.append(start + at)
+                at = block.find(text, at + 8)
+    if not found:
+        raise Unfit("where the core keeps the job id was not found")
+    return found
+
+
 def reset_random():
     """Generators that were seeded before the fork. random and tempfile do it themselves."""
     process = sys.modules.get("multiprocessing.process")
@@ -110,21 +147,24 @@ class Server:
         seen = warm_up(self.script, extra)
         with open(self.script, "rb") as f:
             self.code = compile(f.read(), self.script, "exec", dont_inherit=True)
-        self.set_title()
+        self.job_id = os.environ["RAY_JOB_ID"]
+        self.job_id_places = find_job_id(self.job_id)
+        self.set_title(TITLE)
         self.arguments, self.environment = memory_of(48, 49), memory_of(50, 51)
         gc.collect()
         gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
         self.control.send("\0".join(["ready", str(len(os.listdir("/proc/self/task"))), *sorted(seen)]).encode("utf-8", "surrogateescape"))
 
     @staticmethod
-    def set_title():
-        """Also lets the title library find the argument area while it still looks as it wants."""
-        try:
-            from ray._raylet import setproctitle
+    def set_title(title):
+        """The first call lets the library of the title find the argument area while that still looks as it wants."""
+        core = sys.modules["ray._raylet"]
+        if hasattr(core, "setproctitle"):
+            core.setproctitle(title)
+        else:  # 2.35.0
+            import setproctitle
 
-            setproctitle(TITLE)
-        except ImportError:
-            libc.prctl(PR_SET_NAME, TITLE.encode(), 0, 0, 0)
+            setproctitle.setproctitle(title)
 
     def serve(self):
         """Returns (in the worker only) what runs the worker."""
@@ -184,6 +224,9 @@ class Server:
         if cwd:
             os.chdir(cwd)
         self.set_environment(environment)
+        for place in self.job_id_places:
+            ctypes.memmove(place, os.environ["RAY_JOB_ID"].encode(), 8)
+        self.set_title("." * self.arguments[1])  # a later title then blanks the whole area, as after an exec
         overwrite(self.arguments, words)
         libc.prctl(PR_SET_NAME, os.fsencode(os.path.basename(words[0]))[:15], 0, 0, 0)
         reset_random()
@@ -224,5 +267,12 @@ def start():
 
 
 if __name__ == "__main__":
-    server_, words_ = start()
+    try:
+        server_, words_ = start()
+    except Exception as error_:
+        if not isinstance(error_, Unfit):
+            traceback.print_exc()
+        with socket.socket(fileno=CONTROL) as control_:
+            control_.send(f"unfit\0{type(error_).__name__}: {error_}".encode())
+        os._exit(0)
     server_.run(words_)

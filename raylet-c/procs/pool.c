@@ -892,6 +892,11 @@ void rc_pool_register(rc_pool *pool, const rc_register_client *m, pid_t peer_pid
 			fn(arg, NULL, 0, text);
 			return;
 		}
+		if (w->forked && m->worker_type == RC_WORKER && !rc_view_eq(m->job_id, rc_id_view(&w->job_id))) {
+			rc_prefork_disable(pool->options.prefork, "a forked worker registered for another job than it was forked for");
+			fn(arg, NULL, 0, "the worker has another job id than it was started with");
+			return;
+		}
 		if (w->pid != (pid_t)m->pid && m->pid > 0)
 			w->pid = (pid_t)m->pid; /* behind a launcher, or in another pid namespace */
 	}

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "raylet-c/base/id.h"
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/log.h"
 #include "raylet-c/procs/command.h"
@@ -118,7 +119,10 @@ static bool same_for_imports(const rc_prefork *f, const char *const *env)
 bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp)
 {
 	size_t size = 0, i = 0;
-	if (!f || !f->ready || sp->stdin_pipe || sp->stdout_path || sp->stderr_path || sp->n_keep_fds)
+	bool has_job = false; /* eight characters: what the server can put in the core's place for it */
+	for (const char *const *e = sp->env; *e; e++)
+		has_job = has_job || (starts_with(*e, "RAY_JOB_ID=") && strlen(*e) == 11 + 8);
+	if (!f || !f->ready || !has_job || sp->stdin_pipe || sp->stdout_path || sp->stderr_path || sp->n_keep_fds)
 		return false;
 	for (; i < f->command.n; i++)
 		if (!sp->argv[i] || strcmp(sp->argv[i], f->command.v[i]) != 0)
@@ -221,6 +225,16 @@ void rc_prefork_spawn(rc_prefork *f, const rc_spawn *sp, rc_exited_fn exited, vo
 	rc_buf_free(&b);
 }
 
+void rc_prefork_disable(rc_prefork *f, const char *why)
+{
+	if (!f->off)
+		rc_warn("prefork is off, workers are executed: %s", why);
+	f->off = true;
+	f->ready = false;
+	if (f->server)
+		rc_process_kill(f->server);
+}
+
 static pending *find_pending(rc_prefork *f, uint64_t id)
 {
 	RC_LIST_FOREACH (l, &f->pending)
@@ -251,9 +265,9 @@ static void server_ready(rc_prefork *f, const char *at, const char *end)
 		rc_info("prefork server %d is ready after %llu ms", (int)rc_process_pid(f->server), (unsigned long long)rc_process_age_ms(f->server));
 		return;
 	}
-	f->off = true;
-	rc_warn("prefork is off: the imports of a worker started threads (%s), which a fork would lose", threads ? threads : "?");
-	rc_process_stop(f->server, 100);
+	char text[80];
+	snprintf(text, sizeof(text), "the imports of a worker left %.8s threads", threads ? threads : "?");
+	rc_prefork_disable(f, text);
 }
 
 static void take_answer(rc_prefork *f, const char *text, size_t n)
@@ -261,6 +275,11 @@ static void take_answer(rc_prefork *f, const char *text, size_t n)
 	const char *at = text, *end = text + n, *kind = field(&at, end);
 	if (kind && strcmp(kind, "ready") == 0) {
 		server_ready(f, at, end);
+		return;
+	}
+	if (kind && strcmp(kind, "unfit") == 0) {
+		const char *why = field(&at, end);
+		rc_prefork_disable(f, why ? why : "no reason given");
 		return;
 	}
 	const char *id = field(&at, end), *value = field(&at, end);
@@ -370,6 +389,8 @@ static int spawn_server(rc_prefork *f, rc_error *error)
 	snprintf(text, sizeof(text), "%d", (int)getpid());
 	rc_env_set(&f->env, "RAY_RAYLET_PID", text);
 	rc_env_set(&f->env, "SPT_NOENV", "1");
+	rc_id placeholder = rc_id_random(RC_JOB_ID);
+	rc_env_set(&f->env, "RAY_JOB_ID", rc_id_to_hex(&placeholder).s);
 	char *env_pad = rc_alloc(ENV_PAD + 1);
 	memset(env_pad, '.', ENV_PAD);
 	rc_env_set(&f->env, PAD_VARIABLE, env_pad);

@@ -31,6 +31,8 @@ bool rc_prefork_can(const rc_prefork *f, const rc_spawn *spawn);
 typedef void (*rc_prefork_fn)(void *arg, rc_process *p, const rc_error *error);
 /* exited is that of the process, as in rc_process_spawn. */
 void rc_prefork_spawn(rc_prefork *f, const rc_spawn *spawn, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg);
+/* A forked worker was seen to differ from an executed one: no more forks, the text is logged. */
+void rc_prefork_disable(rc_prefork *f, const char *why);
 pid_t rc_prefork_pid(const rc_prefork *f); /* 0: not running; for statistics and tests */
 
 #endif
