@@ -287,7 +287,7 @@ static void helper_exited(void *arg, rc_process *p, int status)
 	h->process = NULL;
 	if (h->owner->stopping)
 		check_stopped(h->owner);
-	else
+	else if (!rc_procs_ending(h->owner->procs))
 		again(h, rc_exit_text(status, text));
 }
 

@@ -641,7 +641,7 @@ static void worker_gone(rc_worker *w, const char *how)
 	rc_pool *pool = p->pool;
 	bool early = !p->announced;
 	char *text = p->cause ? rc_sprintf("%s (%s)", p->cause, how) : rc_strdup(how);
-	if (early && !p->cause)
+	if (early && !p->cause && !rc_procs_ending(pool->options.procs))
 		rc_warn("worker %d ended before it was ready: %s; its output is in the node's own log", (int)w->pid, how);
 	rc_timer_stop(p->timer);
 	p->timer = NULL;
@@ -755,7 +755,7 @@ static void start_for(rc_pool *pool, pop *q)
 /* Starts what may be started. Called whenever something changed; never nested. */
 static void pump(rc_pool *pool)
 {
-	if (pool->pumping || pool->ending || rc_list_empty(&pool->ready))
+	if (pool->pumping || pool->ending || rc_list_empty(&pool->ready) || rc_procs_ending(pool->options.procs))
 		return;
 	pool->pumping = true;
 	unsigned limit = pool->options.startup_concurrency > 0 ? (unsigned)pool->options.startup_concurrency : 1;

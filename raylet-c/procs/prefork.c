@@ -337,7 +337,7 @@ static void server_ended(void *arg, rc_process *p, int status)
 	f->server = NULL;
 	close_socket(f);
 	fail_all(f, "the prefork server ended");
-	if (f->off)
+	if (f->off || rc_procs_ending(f->procs))
 		return;
 	f->restarts = long_lived ? 0 : f->restarts + 1;
 	if (f->restarts > RESTARTS) {

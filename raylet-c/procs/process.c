@@ -57,7 +57,7 @@ struct rc_procs {
 	rc_timer *sweep_timer;
 	uint64_t sweep_delay;
 	int guardian_restarts;
-	bool warned_mark;
+	bool warned_mark, ending;
 };
 
 static rc_procs *the_procs; /* rc_signal_start cannot be stopped: its callback looks here */
@@ -546,8 +546,14 @@ rc_procs *rc_procs_create(rc_loop *loop, rc_error *error)
 	return s;
 }
 
+bool rc_procs_ending(const rc_procs *s)
+{
+	return s->ending;
+}
+
 void rc_procs_terminate_all(rc_procs *s)
 {
+	s->ending = true;
 	RC_LIST_FOREACH (l, &s->living)
 		rc_process_signal(RC_CONTAINER(l, rc_process, link), SIGTERM);
 }

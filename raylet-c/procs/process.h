@@ -32,8 +32,9 @@ int rc_guardian_start(int argc, char **argv, rc_error *error);
 rc_procs *rc_procs_create(rc_loop *loop, rc_error *error); /* also makes the process a child subreaper */
 /* Kills every child and all descendants, waits at most wait_ms for their end, and frees everything; no callbacks come. */
 void rc_procs_destroy(rc_procs *procs, unsigned wait_ms);
-/* SIGTERM to every child, e.g. before destroy. */
+/* SIGTERM to every child, before destroy. From then on rc_procs_ending is true: nothing is started again. */
 void rc_procs_terminate_all(rc_procs *procs);
+bool rc_procs_ending(const rc_procs *procs);
 
 /* Called once, on the loop; p is gone after it. status: as of waitpid. */
 typedef void (*rc_exited_fn)(void *arg, rc_process *p, int status);
