@@ -36,7 +36,7 @@ static int run_file(const char *path)
 
 int main(int argc, char **argv)
 {
-	uint8_t *nothing = malloc(1);
+	uint8_t *nothing = calloc(1, 1);
 	int failed = 0;
 
 	LLVMFuzzerTestOneInput(nothing, 0);

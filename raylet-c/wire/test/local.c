@@ -173,6 +173,7 @@ static void requests_of(const rc_dialect *d)
 	check_objects(d, &wait.objects);
 	CHECK(wait.needed > 0 && (size_t)wait.needed <= wait.objects.n);
 	CHECK(wait.timeout_ms >= -1 && wait.timeout_ms <= 20000);
+	CHECK_EQ_INT(d == old ? RC_TASK_ID : 0, wait.task_id.n);
 	free(b.p);
 
 	b = raylet_request(d, RC_L_WAIT_ACTOR_ARGS);
@@ -488,6 +489,27 @@ static void get_reply(void)
 	get_reply_of(new);
 }
 
+static void spec_layout(void)
+{
+	static const uint8_t want[80] = { 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0,
+		                          5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,
+		                          1, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0 };
+	rc_plasma_spec spec = { .segment_index = 1, .unique_fd_id = 2, .header_offset = 3, .data_offset = 4, .data_size = 5, .metadata_offset = 6,
+		                .metadata_size = 7, .allocated_size = 8, .fallback = true, .device_num = 9, .is_mutable = true };
+	rc_id object = rc_id_nil(RC_OBJECT_ID);
+	rc_buf out = { 0 };
+
+	rc_encode_plasma_create_reply(new, &object, 11, &spec, RC_PE_NO_MEMORY, 12, 13, 14, &out);
+	rc_view ours = rc_view_of(out.p, out.n);
+	CHECK(memcmp(ours.p + spec_at(ours), want, sizeof want) == 0);
+	CHECK(int_of(ours, 1, 8) == 11 && int_of(ours, 3, 4) == RC_PE_NO_MEMORY && int_of(ours, 4, 4) == 12);
+	CHECK(int_of(ours, 5, 8) == 13 && int_of(ours, 6, 8) == 14);
+	out.n = 0;
+	rc_encode_plasma_create_reply(new, &object, 0, NULL, RC_PE_EXISTS, -1, 0, 0, &out);
+	CHECK_EQ_INT(-1, int_of(rc_view_of(out.p, out.n), 4, 4));
+	rc_buf_free(&out);
+}
+
 /* ---- bad input ---- */
 
 static int decode_any(const rc_dialect *d, int kind, rc_view bytes, rc_error *e)
@@ -639,6 +661,7 @@ int main(void)
 	RUN(requests, "what stock workers and drivers sent is read, every field");
 	RUN(replies, "replies read as a stock raylet's replies do");
 	RUN(get_reply, "a reply to Get has aligned specs, sizes and empty vectors");
+	RUN(spec_layout, "a spec has each member at its place");
 	RUN(damaged, "a cut or damaged body is refused or read, never read beyond its end");
 	RUN(names_the_fault, "the error names message, field and fault");
 	RUN(other_dialect, "a registration in the other release's layout is refused");
