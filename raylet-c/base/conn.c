@@ -218,9 +218,10 @@ static void compact_output(rc_conn *c)
 		return;
 	memmove(c->out.p, c->out.p + c->out_start, c->out.n - c->out_start);
 	c->out.n -= c->out_start;
-	for (size_t i = c->fds_start; i < c->n_fds; i++)
-		c->fds[i].at -= c->out_start;
-	c->out_start = 0;
+	c->n_fds -= c->fds_start;
+	for (size_t i = 0; i < c->n_fds; i++)
+		c->fds[i] = (queued_fd){ c->fds[i + c->fds_start].at - c->out_start, c->fds[i + c->fds_start].fd };
+	c->fds_start = c->out_start = 0;
 }
 
 void rc_conn_send(rc_conn *c, int64_t type, const void *body, size_t n)

@@ -228,6 +228,8 @@ static void on_retry(void *arg)
 	send_waiting(g, !g->down);
 	if (!rc_list_empty(&g->waiting))
 		schedule_retry(g);
+	else if (!g->down)
+		g->backoff_ms = FIRST_BACKOFF_MS;
 }
 
 static void schedule_retry(rc_gcs *g)

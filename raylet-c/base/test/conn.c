@@ -288,6 +288,57 @@ static void descriptors(void)
 	end();
 }
 
+enum { SLAB = 300 * 1000 };
+
+static void answer_slab(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
+{
+	uint8_t *slab = rc_alloc(SLAB);
+
+	(void)body;
+	(void)n;
+	rc_conn_send(c, type, slab, SLAB);
+	rc_conn_send_fd(c, passed_fd);
+	free(slab);
+}
+
+static void *ask_in_turns(void *arg)
+{
+	int fd = *(int *)arg, asked = 0, answered = 0;
+	uint8_t bytes[32];
+
+	for (int round = 0; round < 6; round++) {
+		for (int i = 0; i < 10; i++)
+			CHECK_EQ_INT(24, write(fd, bytes, put_frame(bytes, asked++, 0)));
+		for (int i = 0; i < (round == 5 ? 60 - answered : 8); answered++, i += round != 5) { /* leaves a rest that grows */
+			expect_frame(fd, answered, SLAB);
+			expect_fd(fd);
+		}
+	}
+	CHECK_EQ_INT(60, answered);
+	close(fd);
+	return NULL;
+}
+
+static void in_turns(void)
+{
+	pthread_t thread;
+	char name[80];
+	int fd;
+
+	begin(1000);
+	on_frame = answer_slab;
+	snprintf(name, sizeof name, "%s/file", folder);
+	passed_fd = open(name, O_RDWR | O_CREAT, 0600);
+	fd = dial();
+	pthread_create(&thread, NULL, ask_in_turns, &fd);
+	rc_loop_run(loop);
+	pthread_join(thread, NULL);
+	CHECK_EQ_INT(60, frames);
+	close(passed_fd);
+	unlink(name);
+	end();
+}
+
 static void close_it(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
 {
 	(void)type;
@@ -429,6 +480,7 @@ static void bad_path(void)
 
 int main(void)
 {
+	alarm(60); /* a byte in the wrong place makes both sides wait for ever */
 	if (!mkdtemp(folder))
 		return 1;
 	snprintf(path, sizeof path, "%s/socket", folder);
@@ -436,6 +488,7 @@ int main(void)
 	RUN(large, "a frame of several MiB arrives whole");
 	RUN(refuses, "a bad cookie, a bad length and a cut frame end the connection with a reason");
 	RUN(descriptors, "descriptors keep their place between frames, also behind a full socket");
+	RUN(in_turns, "descriptors keep their place while a backlog is read and grows in turns");
 	RUN(close_in_callback, "closing inside a frame callback sends what waits and is reported once");
 	RUN(destroy_in_callback, "destroying the listener inside a frame callback reports every connection");
 	RUN(goodbye, "frames of a peer that left without reading are still handled");

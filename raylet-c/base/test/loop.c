@@ -165,6 +165,7 @@ static void dead_peer(void)
 	CHECK_EQ_INT(5, write(pair[1], "hello", 5));
 	close(pair[1]);
 	watch = rc_watch_start(loop, pair[0], RC_READABLE, on_pair, NULL);
+	rc_loop_after(loop, 5000, stop, NULL);
 	rc_loop_run(loop);
 	CHECK_EQ_INT(5, got_bytes);
 	rc_loop_destroy(loop);
