@@ -432,7 +432,7 @@ void rc_objects_debug(const rc_objects *o, rc_buf *out)
 
 	rc_objects_get_stats(o, &s);
 #define N(x) (unsigned long long)s.x
-	rc_buf_printf(out, "ObjectManager:\n- open requests: %llu gets, %llu waits, %llu fetches\n", N(gets), N(waits), N(fetches));
+	rc_buf_printf(out, "- open requests: %llu gets, %llu waits, %llu fetches\n", N(gets), N(waits), N(fetches));
 	rc_buf_printf(out, "- received: %llu bytes, %llu chunks, %llu chunks not wanted\n", N(bytes_in), N(chunks_in), N(chunks_dropped));
 	rc_buf_printf(out, "- error objects stored: %llu\n", N(objects_failed));
 	rc_buf_printf(out, "LocalObjectManager:\n- pinned objects: %llu\n- held by arguments: %llu bytes\n", N(pinned), N(args_held_bytes));

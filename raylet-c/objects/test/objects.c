@@ -269,6 +269,7 @@ static struct {
 	int64_t sequence;
 	int polls, commands, unsubscribed, updates_calls;
 	bool refuse; /* all calls: another process has the port */
+	int flaky;   /* so many calls fail as on a broken connection */
 } owner;
 
 static entry *entry_of(const rc_id *id)
@@ -468,7 +469,10 @@ static void serve_owner(void *ctx, rc_request *r, const char *path, size_t path_
 	int method = rc_method_find(dialect, path, path_n);
 
 	(void)ctx;
-	if (owner.refuse)
+	if (owner.flaky > 0) {
+		owner.flaky--;
+		rc_reply_error(r, RC_RPC_UNAVAILABLE, "Socket closed");
+	} else if (owner.refuse)
 		rc_reply_error(r, RC_RPC_ABORTED, "Mismatched WorkerID");
 	else if (method == RC_M_CW_COMMAND_BATCH)
 		serve_commands(r, bytes);
@@ -1041,6 +1045,58 @@ static void unreachable_owner(void)
 	stop_cluster();
 }
 
+static bool is_pinned(void *arg)
+{
+	return stats_of(arg).pinned > 0;
+}
+
+static void flaky_owner(void)
+{
+	enum { MANY = 20 };
+	rc_object_ref refs[MANY];
+
+	start_cluster(2, 64 * MB);
+	owner.flaky = 6;
+	for (int i = 0; i < MANY; i++)
+		refs[i] = make(&nodes[0], 3000, 0);
+	rc_objects_get(nodes[1].objects, &client_a, refs, MANY, false);
+	UNTIL(all_here, (&(here){ &nodes[1], refs, MANY }));
+	for (int i = 0; i < MANY; i++)
+		CHECK(intact(&nodes[1], &refs[i], 3000, 0));
+	CHECK_EQ_INT(0, owner.flaky);
+	owner.flaky = 2; /* what is unsubscribed in between must not be subscribed at the end */
+	refs[0] = (rc_object_ref){ rc_id_random(RC_OBJECT_ID), owner.address };
+	rc_objects_get(nodes[1].objects, &client_b, refs, 1, false);
+	rc_objects_get_cancel(nodes[1].objects, &client_b);
+	run_ms(1000);
+	CHECK(!rc_map_get_id(subscriber_of(&nodes[1].id)->keys[0], &refs[0].id));
+	stop_cluster();
+}
+
+/* 2.35.0 */
+static void eviction_failure_frees(void)
+{
+	rc_object_ref ref;
+
+	start_cluster(1, 64 * MB);
+	ref = make(&nodes[0], 1000, 1);
+	CHECK(pin(&nodes[0], &ref));
+	if (rc_enum_value(dialect, RC_V_CHANNEL_OBJECT_EVICTION) >= 0) {
+		run_ms(100);
+		publish(1, &ref.id, true);
+		UNTIL(none_here, (&(here){ &nodes[0], &ref, 1 }));
+	}
+	stop_cluster();
+	start_cluster(1, 64 * MB);
+	ref = make(&nodes[0], 1000, 1);
+	CHECK(pin(&nodes[0], &ref));
+	rc_rpc_destroy(owner.rpc);
+	owner.rpc = NULL;
+	run_ms(2500);
+	CHECK(is_pinned(&nodes[0])); /* not reached is not dead */
+	stop_cluster();
+}
+
 static bool was_pulled(void *arg)
 {
 	return ((node *)arg)->pulls > 0;
@@ -1326,6 +1382,8 @@ static void run_all(void)
 	RUN(pins_until_freed, "a pinned object stays until its owner frees it, then it is gone on both nodes");
 	RUN(owner_death_frees, "the death of the owner or its node frees what it had pinned");
 	RUN(owner_death_fails_pulls, "objects of a dead owner, or unknown to theirs, become error objects");
+	RUN(flaky_owner, "calls to an owner that fail are repeated in order, and lose nothing");
+	RUN(eviction_failure_frees, "an owner that knows a pinned object no more frees it, one that is not reached does not");
 	RUN(unreachable_owner, "an owner that cannot be reached is tried for some seconds before its objects fail");
 	RUN(resumes_after_death, "a node that dies in mid-transfer is replaced, and what has come is kept");
 	RUN(rotates_places, "a node that sends nothing is left for another");
