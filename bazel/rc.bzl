@@ -68,8 +68,9 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
             deps = [":" + name, ":test_headers"] + deps + test_deps,
         )
     for source in native.glob(["fuzz/*.c"], allow_empty = True):
-        target = source[len("fuzz/"):-len(".c")]
-        corpus = native.glob(["fuzz/corpus/" + target + "/**"], allow_empty = True)
+        stem = source[len("fuzz/"):-len(".c")]
+        target = stem[len("fuzz_"):] if stem.startswith("fuzz_") else stem
+        corpus = native.glob(["fuzz/corpus/" + stem + "/**"], allow_empty = True)
 
         # For libFuzzer: bazel build --config=fuzz. bazel/test.sh runs each of them.
         native.cc_binary(

@@ -66,7 +66,7 @@ run_fuzzers() { # seconds
 		mkdir -p "$out/corpus/$name"
 		log=$out/fuzz-$name.log
 		local seeds=()
-		[ ! -d "$folder/fuzz/corpus/$name" ] || seeds=("$folder/fuzz/corpus/$name")
+		[ ! -d "$folder/fuzz/corpus/fuzz_$name" ] || seeds=("$folder/fuzz/corpus/fuzz_$name")
 		nice "$bin/$folder/fuzz_$name" -max_total_time="$1" -rss_limit_mb=2048 -artifact_prefix="$out/" -print_final_stats=1 \
 			"$out/corpus/$name" ${seeds[@]+"${seeds[@]}"} >"$log" 2>&1
 		rc=$?
