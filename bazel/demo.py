@@ -197,7 +197,12 @@ def table(all_costs):
             print("%-12s%-40s%10s%10s%8s" % (release, text, form % stock, form % ours, "%.2f" % (ours / stock) if stock else "-"))
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 def main():
+    signal.signal(signal.SIGTERM, interrupted)  # what Ctrl-C does: everything is ended on the way out
     wheel, releases = sys.argv[1], sys.argv[2:]
     try:
         table({release: demonstrate(wheel, release) for release in releases})

@@ -15,4 +15,5 @@ trap 'rm -f "$log"' EXIT
 echo "building (bazel build //python:wheel)"
 nice bazel ${BAZEL_STARTUP:-} build ${BAZEL_FLAGS:-} //python:wheel >"$log" 2>&1 || { tail -n 60 "$log"; echo "demo.sh: the build failed" >&2; exit 1; }
 wheel=$(ls "$PWD"/bazel-bin/python/raylet_c-*.whl)
-python3 bazel/demo.py "$wheel" "$@"
+rm -f "$log"
+exec python3 bazel/demo.py "$wheel" "$@"
