@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -545,6 +546,15 @@ static void take_down(rc_daemon *n)
 	free(n->token);
 }
 
+static void set_log_level(void)
+{
+	static const char *const names[] = { "debug", "info", "warning", "error" }; /* in the order of rc_level */
+	const char *want = getenv("RAY_BACKEND_LOG_LEVEL");
+	for (size_t i = 0; want && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcasecmp(want, names[i]))
+			rc_log_level((rc_level)i);
+}
+
 int main(int argc, char **argv)
 {
 	rc_exec_stock_if_asked(argc, argv);
@@ -565,6 +575,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	set_log_level();
 	rc_security security = { 0 };
 	rc_rpc_options rpc_options = { 0 };
 	n.loop = rc_loop_create();
