@@ -83,8 +83,8 @@ static bool starts_with(const char *s, const char *prefix)
 static bool is_sensitive(const rc_prefork *f, const char *word)
 {
 	size_t n = strcspn(word, "=");
-	if (starts_with(word, "RAY_JOB_ID=")) /* imports ask only whether it is there (ray/data/context.py), and it always is */
-		return false;
+	if (starts_with(word, "RAY_JOB_ID=") || starts_with(word, PAD_VARIABLE "="))
+		return false; /* imports ask only whether the first is there (ray/data/context.py), and it always is; the second is ours */
 	for (size_t i = 0; i < f->read_by_imports.n; i++)
 		if (strlen(f->read_by_imports.v[i]) == n && strncmp(f->read_by_imports.v[i], word, n) == 0)
 			return true;
@@ -111,12 +111,12 @@ static bool same_for_imports(const rc_prefork *f, const char *const *env)
 {
 	for (const char *const *e = env; *e; e++)
 		if (!has_word((const char *const *)f->env.v, *e) && is_sensitive(f, *e)) {
-			rc_debug("a worker is executed, not forked: it has %s", *e);
+			rc_debug("a worker is executed, not forked: it has %.*s", (int)strcspn(*e, "="), *e);
 			return false;
 		}
 	for (size_t i = 0; i < f->env.n; i++)
 		if (!has_word(env, f->env.v[i]) && is_sensitive(f, f->env.v[i])) {
-			rc_debug("a worker is executed, not forked: it lacks %s", f->env.v[i]);
+			rc_debug("a worker is executed, not forked: it lacks %.*s", (int)strcspn(f->env.v[i], "="), f->env.v[i]);
 			return false;
 		}
 	return true;
