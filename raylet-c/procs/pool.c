@@ -544,9 +544,11 @@ uint64_t rc_pool_pop_io(rc_pool *pool, int type, rc_pop_fn fn, void *arg)
 
 static void warn_about_size(rc_pool *pool)
 {
-	unsigned n = count_type(pool, RC_WORKER), step = pool->options.startup_concurrency > 0 ? (unsigned)pool->options.startup_concurrency : 1;
-	unsigned multiple = n / step;
-	if (multiple < 3 || multiple <= pool->last_warning_multiple)
+	/* At 4 workers a CPU, then at each doubling. */
+	const rc_pool_options *o = &pool->options;
+	int step = o->prestart > o->startup_concurrency ? o->prestart : o->startup_concurrency;
+	unsigned n = count_type(pool, RC_WORKER), multiple = n / (step > 0 ? (unsigned)step : 1);
+	if (multiple < 4 || multiple < 2 * pool->last_warning_multiple)
 		return;
 	pool->last_warning_multiple = multiple;
 	if (!pool->ops->warn_job)
@@ -942,6 +944,9 @@ void rc_pool_announced(rc_pool *pool, rc_worker *w, int port)
 	w->p->timer = NULL;
 	bool first = !w->p->announced;
 	w->p->announced = true;
+	if (first)
+		rc_debug("worker %d registered %llu ms after its start and announced its port after %llu", (int)w->pid,
+		         (unsigned long long)(w->registered_ms - w->started_ms), (unsigned long long)(rc_now_ms() - w->started_ms));
 	if (first && w->state == RC_WS_REGISTERED)
 		serve_or_idle(pool, w);
 	pump(pool);
