@@ -30,6 +30,12 @@ static void leave(void *arg)
 	rc_gcs_unregister(gcs, RC_V_DEATH_EXPECTED, "the live test is over", on_left, NULL);
 }
 
+static void ask_gc(void *arg)
+{
+	(void)arg;
+	rc_gcs_send_global_gc(gcs);
+}
+
 static void say(void *arg, const rc_error *error, const void *reply)
 {
 	(void)reply;
@@ -91,6 +97,7 @@ static void on_registered(void *arg, const rc_error *error, const void *reply)
 	if (error)
 		rc_loop_stop(loop);
 	try_calls();
+	rc_loop_after(loop, seconds * 700, ask_gc, NULL); /* the other nodes hear it */
 	rc_loop_after(loop, seconds * 1000, leave, NULL);
 }
 
