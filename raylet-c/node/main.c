@@ -326,6 +326,7 @@ static int build_server(rc_daemon *n, rc_error *e)
 	rc_server_options s = {
 		.ip = n->options.node_ip_address,
 		.port = (int)(n->options.node_manager_port > 0 ? n->options.node_manager_port : 0),
+		.second_port = (int)n->options.object_manager_port,
 		.sliced = rc_method_path(n->dialect, RC_M_OM_PUSH),
 		.health_service = hex.s,
 		.serve = rc_services_serve,
@@ -456,7 +457,7 @@ static void register_node(rc_daemon *n)
 	m.raylet_socket_name = (char *)o->raylet_socket_name;
 	m.object_store_socket_name = (char *)o->store_socket_name;
 	RC_SET(m, node_manager_port, n->port);
-	RC_SET(m, object_manager_port, n->port);
+	RC_SET(m, object_manager_port, o->object_manager_port > 0 ? (int32_t)o->object_manager_port : n->port);
 	m.node_manager_hostname = host;
 	RC_SET(m, metrics_export_port, n->ports.metrics_export_port);
 	RC_SET(m, runtime_env_agent_port, n->ports.runtime_env_agent_port);

@@ -317,6 +317,16 @@ static void on_stopped(rc__op *op, bool ok)
 	rc__let_go(RC_CONTAINER(op, rc__server, stopped)->rpc->box);
 }
 
+static int listen_on(rc__server *s, const char *ip, int port)
+{
+	char *address = rc_sprintf(strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip, port);
+	grpc_server_credentials *credentials = rc__server_credentials(s->rpc);
+	int bound = grpc_server_add_http2_port(s->server, address, credentials);
+	grpc_server_credentials_release(credentials);
+	free(address);
+	return bound;
+}
+
 int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 {
 	if (rpc->server)
@@ -333,14 +343,10 @@ int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 	rc_list_init(&s->with_loop);
 	s->server = make_server(rpc);
 	grpc_server_register_completion_queue(s->server, rpc->queue, NULL);
-	char *address = rc_sprintf(strchr(o->ip, ':') ? "[%s]:%d" : "%s:%d", o->ip, o->port);
-	grpc_server_credentials *credentials = rc__server_credentials(rpc);
-	int port = grpc_server_add_http2_port(s->server, address, credentials);
-	grpc_server_credentials_release(credentials);
-	free(address);
-	if (port <= 0) {
-		server_free(s); /* nothing listens and nothing was started: gRPC allows it without a shutdown */
-		return bind_failure(o->ip, o->port, error);
+	int port = listen_on(s, o->ip, o->port), second = o->second_port > 0 && o->second_port != port ? o->second_port : 0;
+	if (port <= 0 || (second && listen_on(s, o->ip, second) <= 0)) {
+		server_free(s); /* nothing was started: gRPC allows it without a shutdown */
+		return bind_failure(o->ip, port <= 0 ? o->port : second, error);
 	}
 	grpc_server_start(s->server);
 	for (int i = 0; i < POSTED; i++)
