@@ -3,7 +3,10 @@
  * protobuf-c's own pack takes the numbers from a message's descriptor, which would mean one descriptor a release, and
  * setting it in every sub-message before each call. Here the struct stays as it is (const) and only the table differs. A
  * length that is not known beforehand is written after its bytes: one byte is kept free, and the bytes move when that is
- * not enough. Fields go out by number, absent ones not at all; sub-messages that the release lacks are left out. */
+ * not enough. Fields go out by number, absent ones not at all; sub-messages that the release lacks are left out.
+ *
+ * N.B. a proto3 parser refuses a whole message for one string that is not UTF-8, and texts come from anywhere (a worker's
+ * last words, a path): what is not UTF-8 goes out as question marks. */
 #include "raylet-c/wire/codec.h"
 
 #include <string.h>
@@ -29,6 +32,37 @@ static void put_bytes(rc_buf *out, const void *p, size_t n)
 	put_varint(out, n);
 	if (n)
 		rc_buf_add(out, p, n);
+}
+
+/* The length of the UTF-8 sequence at s, 0 when there is none. s ends with a NUL, which no sequence contains. */
+static size_t utf8_length(const uint8_t *s)
+{
+	if (s[0] < 0x80)
+		return 1;
+	if (s[0] < 0xc2 || s[0] > 0xf4)
+		return 0;
+	size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	/* overlong, a surrogate, beyond U+10FFFF */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+static void put_string(rc_buf *out, const char *text)
+{
+	size_t n = text ? strlen(text) : 0;
+
+	put_bytes(out, text, n);
+	uint8_t *copy = out->p + out->n - n;
+	for (size_t i = 0; i < n;) {
+		size_t step = utf8_length((const uint8_t *)text + i);
+		if (step == 0)
+			copy[i] = '?';
+		i += step ? step : 1;
+	}
 }
 
 static size_t open_length(rc_buf *out)
@@ -104,8 +138,7 @@ static void put_value(rc_buf *out, const rc_dialect *d, const rc__field *f, Prot
 {
 	put_tag(out, f->number, rc__wire_type(type));
 	if (type == PROTOBUF_C_TYPE_STRING) {
-		const char *s = *(char *const *)p;
-		put_bytes(out, s, s ? strlen(s) : 0);
+		put_string(out, *(char *const *)p);
 	} else if (type == PROTOBUF_C_TYPE_BYTES) {
 		const ProtobufCBinaryData *b = p;
 		put_bytes(out, b->data, b->len);

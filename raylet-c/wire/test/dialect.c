@@ -251,6 +251,38 @@ static void nul_behind_bytes(void)
 	rc_free_message(r);
 }
 
+static void text_that_is_not_utf8(void)
+{
+	static const struct {
+		const char *in, *out;
+	} texts[] = {
+		{ "plain", "plain" },
+		{ "\xc3\xa9 \xe6\x9c\xac \xf0\x9f\x9a\x80 \xf4\x8f\xbf\xbf", "\xc3\xa9 \xe6\x9c\xac \xf0\x9f\x9a\x80 \xf4\x8f\xbf\xbf" },
+		{ "a\xff\xc3", "a??" },
+		{ "\xc0\xaf", "??" },
+		{ "\xe0\x9f\xbf\xed\xa0\x80", "??????" },
+		{ "\xf0\x8f\xbf\xbf\xf4\x90\x80\x80\xf5", "?????????" },
+		{ "\xe6\x9c", "??" },
+		{ "", "" },
+	};
+	rc_buf b = { 0 };
+
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		Rw__OomContext m = RW__OOM_CONTEXT__INIT;
+		char *copy = strdup(texts[i].in); /* so that ASan sees a byte too far */
+		m.error_message = copy;
+		b.n = 0;
+		rc_pack(new, &m, &b);
+		Rw__OomContext *back = rc_unpack(new, &rw__oom_context__descriptor, rc_view_of(b.p, b.n));
+		CHECK(back != NULL);
+		if (back)
+			CHECK_STR(texts[i].out, back->error_message);
+		rc_free_message(back);
+		free(copy);
+	}
+	rc_buf_free(&b);
+}
+
 static void many_elements(void)
 {
 	rc_buf b = { 0 };
@@ -285,6 +317,7 @@ int main(void)
 	RUN(malformed, "malformed bytes are refused");
 	RUN(memory_limit, "a message that would take far more memory than its size is refused");
 	RUN(nul_behind_bytes, "bytes have a NUL behind them");
+	RUN(text_that_is_not_utf8, "bytes of a string that are not UTF-8 are sent as question marks");
 	RUN(many_elements, "repeated fields grow");
 	return test_end();
 }
