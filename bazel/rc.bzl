@@ -59,7 +59,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
     for source in native.glob(["test/*.c"], allow_empty = True):
         native.cc_test(
             name = name + "_" + source[len("test/"):-len(".c")] + "_test",
-            size = "small",
+            size = "medium",
             srcs = [source],
             copts = RC_COPTS,
             data = native.glob(["test/data/**"], allow_empty = True) + test_data + ["//bazel:tsan.supp"],
@@ -87,7 +87,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
         # The seeds, and what the fuzzer once found, as a test of every build.
         native.cc_test(
             name = "replay_" + target + "_test",
-            size = "small",
+            size = "medium",
             srcs = [source, "//bazel:fuzz_replay.c"],
             args = ["$(location %s)" % f for f in corpus],
             copts = RC_COPTS,

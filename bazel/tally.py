@@ -54,9 +54,9 @@ def count_events(path):
             passed += p
             skipped += s
             failed += [label + ": " + name for name in n]
-        completed = event.get("id", {}).get("targetCompleted", {}).get("label")
-        if completed and not event.get("completed", {}).get("success") and not event.get("aborted"):
-            failed.append(completed + ": does not build") if not any(x.startswith(completed + ":") for x in failed) else None
+        target = event.get("id", {}).get("targetCompleted", {}).get("label")
+        if target and not event.get("completed", {}).get("success") and event.get("aborted", {}).get("reason") not in ("SKIPPED", "NO_BUILD"):
+            failed.append(target + ": does not build")
     return passed, failed, skipped
 
 
