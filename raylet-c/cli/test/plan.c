@@ -179,7 +179,7 @@ static void quoting(void)
 
 static const char *resources(const char *custom, const char *env, rc_amounts a, const char *gpu)
 {
-	static char text[400];
+	static char text[512];
 	char *got = NULL;
 	rc_error error;
 
@@ -213,7 +213,7 @@ static void amounts(void)
 
 static const char *labels(bool v235, const char *given)
 {
-	static char text[400];
+	static char text[512];
 	char *got = NULL;
 	rc_error error;
 
