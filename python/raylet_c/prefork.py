@@ -1,22 +1,24 @@
 """The prefork server: a warm Python process that forks Ray workers for the node daemon.
 
 The daemon runs this file as a script (its text is inside the daemon) with these descriptors: 3, a SOCK_SEQPACKET socket to
-the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6, this file. The words behind `--` are
-the worker command without what differs between workers; then padding follows, so that there is room for a whole command
-line. RAY_JOB_ID is eight random characters that no job has.
+the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6, this file. Its arguments: "full", or
+"light" (imports nothing that may make threads); more modules to import; behind `--` the worker command without what
+differs between workers; then padding, so that there is room for a whole command line. RAY_JOB_ID is eight random
+characters that no job has.
 
 A worker must not be told from one that was executed: what an exec resets is reset here, by hand, in `become_worker`.
 So before a fork this process has one thread, draws no Ray id, opens no connection and keeps no signal handler.
 
-Messages, fields separated by NUL. To the daemon: "ready", threads, then each environment variable that the imports looked
-at; "forked", request id, pid; "failed", request id, text; "unfit", text. From the daemon: request id, mark, group (0 or 1), OOM score or "",
-niceness, working directory or "", number of words, the words, the environment.
+Messages are fields separated by NUL. To the daemon: "ready", threads, each environment variable that the imports looked
+at; "forked", request id, pid; "failed", request id, text; "unfit", text. From the daemon: request id, mark, group (0 or 1),
+OOM score or "", niceness, working directory or "", number of words, the words, the environment.
 
-Only the standard library is used, and no name of it that a Ray release lacks: any Python from 3.9 on.
+Only the standard library is used, and no name of it that an older Python lacks: 3.9 and later.
 """
 import ast
 import builtins
 import ctypes
+import functools
 import gc
 import importlib
 import os
@@ -34,10 +36,21 @@ CONTROL, OUT, ERR, SOURCE = 3, 4, 5, 6
 RLIMIT_RTTIME = 15
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 TITLE = "rc-prefork"
-# Imported on the way to the first task, besides what the worker's script names itself; those that are missing are skipped.
+# Imported on the way to the first result, besides what the worker's script names itself; those that are missing are skipped.
 MORE = (
     "argparse", "gettext", "ray.core.generated.usage_pb2", "ray._common.usage.usage_lib", "ray._private.usage.usage_lib",
     "ray._private.function_manager", "ray._private.worker", "ray.util.scheduling_strategies", "ray.exceptions",
+    "ray.util.serialization_addons",
+)
+# Imported by every worker when it packs its first result. They make threads while they are loaded, unless told not to.
+PACKING = (
+    "pydantic", "pydantic.fields", "ray._common.pydantic_compat", "ray._private.pydantic_compat", "starlette.datastructures",
+    "ray._private.arrow_serialization", "numpy", "pyarrow", "pyarrow.json",
+)
+# OpenBLAS and OpenMP take the number of their threads from here, Arrow's allocator whether to have one.
+THREADS = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+OPENBLAS_SETTERS = (
+    "scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads64_", "openblas_set_num_threads",
 )
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,7 +67,16 @@ def imports_of(path):
     return compile(tree, path, "exec")
 
 
-def warm_up(script, extra):
+def import_all(names):
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # also of a package that is broken: the worker will meet it, if it needs it
+            if not isinstance(error, ImportError):
+                print(f"{name}: {error!r}", file=sys.stderr)
+
+
+def warm_up(script, packing, extra):
     """Imports what a worker will; returns the names of the environment variables that were looked at meanwhile."""
     seen = set()
     kind = type(os.environ)
@@ -68,14 +90,49 @@ def warm_up(script, extra):
     kind.__getitem__ = look
     try:
         exec(imports_of(script), {"__name__": "raylet_c_warm_up", "__builtins__": builtins})
-        for name in (*MORE, *extra):
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                pass
+        import_all(MORE)
+        if packing:
+            before = {k: os.environ.get(k) for k in THREADS}
+            os.environ.update(THREADS)
+            import_all((*PACKING, *extra))
+            for k, v in before.items():
+                os.environ.pop(k) if v is None else os.environ.__setitem__(k, v)
     finally:
         kind.__getitem__ = plain
-    return seen
+    return seen - set(THREADS)
+
+
+def set_threads(n):
+    """What OMP_NUM_THREADS=n would have done, had it been there when the libraries were loaded."""
+    with open("/proc/self/maps") as f:
+        paths = {line.split()[-1] for line in f if "openblas" in line}
+    for path in paths:
+        library = ctypes.CDLL(path)
+        for name in OPENBLAS_SETTERS:
+            if hasattr(library, name):
+                getattr(library, name)(n)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(n)
+
+
+def follow_omp_num_threads():
+    """The libraries were loaded with one thread. Ray sets OMP_NUM_THREADS to the CPUs of a task before it runs user code."""
+    utils = sys.modules["ray._private.utils"]
+    of_ray = utils.set_omp_num_threads_if_unset
+    if os.environ.get("OMP_NUM_THREADS", "1") != "1":
+        try:
+            set_threads(int(os.environ["OMP_NUM_THREADS"].split(",")[0]))
+        except ValueError:
+            pass  # OpenMP ignores such a value too
+
+    @functools.wraps(of_ray)
+    def set_omp_num_threads_if_unset():
+        changed = of_ray()
+        if changed and os.environ.get("OMP_NUM_THREADS", "1") != "1":
+            set_threads(int(os.environ["OMP_NUM_THREADS"]))
+        return changed
+
+    utils.set_omp_num_threads_if_unset = set_omp_num_threads_if_unset
 
 
 def memory_of(first, last):
@@ -135,7 +192,7 @@ def reset_random():
 
 
 class Server:
-    def __init__(self, command, extra):
+    def __init__(self, command, packing, extra):
         self.daemon = os.getppid()
         self.control = socket.socket(fileno=CONTROL)
         self.flags = command[1:-1]
@@ -145,7 +202,8 @@ class Server:
             sys.path.pop(0) if sys.path and sys.path[0] == "/proc/self/fd" else None
         else:
             sys.path[0] = os.path.dirname(self.script)
-        seen = warm_up(self.script, extra)
+        self.packing = packing
+        seen = warm_up(self.script, packing, extra)
         with open(self.script, "rb") as f:
             self.code = compile(f.read(), self.script, "exec", dont_inherit=True)
         self.job_id = os.environ["RAY_JOB_ID"]
@@ -230,6 +288,8 @@ class Server:
         overwrite(self.arguments, words)
         libc.prctl(PR_SET_NAME, os.fsencode(os.path.basename(words[0]))[:15], 0, 0, 0)
         reset_random()
+        if self.packing:
+            follow_omp_num_threads()
         return words
 
     @staticmethod
@@ -260,7 +320,8 @@ def start():
     os.close(SOURCE)
     at = sys.argv.index("--")
     padding = sys.argv.index("--", at + 1)
-    server = Server(sys.argv[at + 1 : padding], [m for m in sys.argv[1].split(",") if m])
+    extra = [m for m in sys.argv[2].split(",") if m]
+    server = Server(sys.argv[at + 1 : padding], sys.argv[1] == "full", extra)
     words = server.serve()
     overwrite(server.environment, [f"{k}={v}" for k, v in os.environ.items()])
     return server, words

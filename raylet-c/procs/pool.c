@@ -754,6 +754,17 @@ static void start_for(rc_pool *pool, pop *q)
 		free_pop(q);
 }
 
+/* A fork is worth waiting for, where it is possible at all. */
+static bool waits_for_prefork(const rc_pool *pool, const pop *q)
+{
+	return q->type == RC_WORKER && q->want.language == RC_LANG_PYTHON && (!*q->env || q->env_only_variables) && rc_prefork_starting(pool->options.prefork);
+}
+
+static void prefork_changed(void *arg)
+{
+	pump(arg);
+}
+
 /* Starts what may be started. Called whenever something changed; never nested. */
 static void pump(rc_pool *pool)
 {
@@ -778,6 +789,8 @@ static void pump(rc_pool *pool)
 					break;
 				continue;
 			}
+			if (waits_for_prefork(pool, q))
+				continue;
 			start_for(pool, q);
 			warn_about_size(pool);
 			again = true; /* callbacks may have run: the list may be another one */
@@ -1315,6 +1328,8 @@ rc_pool *rc_pool_create(rc_loop *loop, const rc_pool_options *o, const rc_pool_o
 	if (o->reap_interval_ms)
 		pool->reap_timer = rc_timer_start(loop, o->reap_interval_ms, o->reap_interval_ms, reap_idle, pool);
 	pool->port_timer = rc_timer_start(loop, PORT_POLL_MS, 0, poll_ports, pool);
+	if (o->prefork)
+		rc_prefork_on_change(o->prefork, prefork_changed, pool);
 	return pool;
 }
 
@@ -1323,6 +1338,8 @@ void rc_pool_destroy(rc_pool *pool)
 	if (!pool)
 		return;
 	pool->ending = true;
+	if (pool->options.prefork)
+		rc_prefork_on_change(pool->options.prefork, NULL, NULL);
 	while (!rc_list_empty(&pool->pops))
 		finish_pop(RC_CONTAINER(pool->pops.next, pop, link), NULL, RC_POP_CANCELLED, "the node is shutting down");
 	RC_LIST_FOREACH (l, &pool->workers) {

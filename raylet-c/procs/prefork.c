@@ -25,7 +25,7 @@
 #include "raylet-c/procs/command.h"
 #include "raylet-c/procs/gen/prefork_py.h"
 
-enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, LONG_LIFE_MS = 60000 };
+enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, LONG_LIFE_MS = 60000 };
 
 #define SETUP_WORKER "setup_worker.py"
 #define DEFAULT_WORKER "default_worker.py"
@@ -34,7 +34,7 @@ enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, MESSAGE_MAX = 128 * 1
 static const char *const forbidden[] = {
 	"LD_", "PYTHON", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "BLIS_", "CUDA_", "NVIDIA_", "NCCL_",
 	"CUBLAS_", "CUDNN_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "GRPC_", "ABSL_", "GLOG_", "SSL_", "OPENSSL_", "LC_", "LANG", "TZ", "LOCPATH", "NLSPATH",
-	"RES_OPTIONS", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_", "JEMALLOC_", "UV_",
+	"RES_OPTIONS", "NPY_", "NUMPY_", "ARROW_", "JE_", "GOTO_", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_", "JEMALLOC_", "UV_",
 };
 /* RAY_<name> is a forbidden prefix too (the core reads configuration from it), but for these. */
 static const char *const allowed_ray[] = { "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_TRAIN_", "RAY_TUNE_", "RAY_DATA_", "RAY_AIR_", "RAY_SERVE_",
@@ -62,15 +62,39 @@ struct rc_prefork {
 	rc_process *server;
 	int socket;
 	rc_watch *watch;
-	bool ready, off;
+	bool ready, off, light, was_light;
 	int restarts;
 	uint64_t next_id;
 	rc_link pending;
-	rc_timer *answer_timer, *restart_timer;
+	rc_timer *answer_timer, *restart_timer, *start_timer;
+	bool starting;
+	rc_task_fn changed;
+	void *changed_arg;
 };
 
 static void start_server(void *arg);
 static void read_answers(void *arg, int events);
+
+static void starting_ended(void *arg)
+{
+	rc_prefork *f = arg;
+	if (!f->starting)
+		return;
+	f->starting = false;
+	if (f->changed)
+		f->changed(f->changed_arg);
+}
+
+bool rc_prefork_starting(const rc_prefork *f)
+{
+	return f && f->starting;
+}
+
+void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg)
+{
+	f->changed = fn;
+	f->changed_arg = arg;
+}
 
 /* ---- what may be forked ---- */
 
@@ -239,6 +263,7 @@ void rc_prefork_disable(rc_prefork *f, const char *why)
 	f->ready = false;
 	if (f->server)
 		rc_process_kill(f->server);
+	starting_ended(f);
 }
 
 static pending *find_pending(rc_prefork *f, uint64_t id)
@@ -269,11 +294,18 @@ static void server_ready(rc_prefork *f, const char *at, const char *end)
 	f->ready = threads && atoi(threads) == 1;
 	if (f->ready) {
 		rc_info("prefork server %d is ready after %llu ms", (int)rc_process_pid(f->server), (unsigned long long)rc_process_age_ms(f->server));
+		starting_ended(f);
 		return;
 	}
 	char text[80];
 	snprintf(text, sizeof(text), "the imports of a worker left %.8s threads", threads ? threads : "?");
-	rc_prefork_disable(f, text);
+	if (f->light) {
+		rc_prefork_disable(f, text);
+		return;
+	}
+	rc_info("prefork server: %s, trying with fewer imports", text);
+	f->light = true;
+	rc_process_kill(f->server);
 }
 
 static void take_answer(rc_prefork *f, const char *text, size_t n)
@@ -343,11 +375,19 @@ static void server_ended(void *arg, rc_process *p, int status)
 	f->server = NULL;
 	close_socket(f);
 	fail_all(f, "the prefork server ended");
-	if (f->off || rc_procs_ending(f->procs))
+	if (f->off || rc_procs_ending(f->procs)) {
+		starting_ended(f);
 		return;
+	}
+	if (f->light && !f->was_light) { /* ours: started again with fewer imports */
+		f->was_light = true;
+		rc_timer_again(f->restart_timer, 0);
+		return;
+	}
 	f->restarts = long_lived ? 0 : f->restarts + 1;
 	if (f->restarts > RESTARTS) {
 		rc_warn("the prefork server ended again (%s): workers are executed from now on", rc_exit_text(status, text));
+		starting_ended(f);
 		return;
 	}
 	rc_warn("the prefork server ended (%s) and is started again", rc_exit_text(status, text));
@@ -380,6 +420,7 @@ static int spawn_server(rc_prefork *f, rc_error *error)
 	for (size_t i = 0; i + 1 < f->command.n; i++)
 		rc_words_add_copy(&argv, f->command.v[i]);
 	rc_words_add_copy(&argv, "/proc/self/fd/6");
+	rc_words_add_copy(&argv, f->light ? "light" : "full");
 	rc_words_add_copy(&argv, f->warm);
 	rc_words_add_copy(&argv, "--");
 	for (size_t i = 0; i < f->command.n; i++)
@@ -421,6 +462,8 @@ static int spawn_server(rc_prefork *f, rc_error *error)
 		return -1;
 	}
 	f->socket = ends[0];
+	f->starting = true;
+	rc_timer_again(f->start_timer, START_MS);
 	f->watch = rc_watch_start(f->loop, f->socket, RC_READABLE, read_answers, f);
 	return 0;
 }
@@ -466,6 +509,7 @@ rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_o
 	f->warm = rc_strdup(o->warm ? o->warm : "");
 	rc_list_init(&f->pending);
 	f->answer_timer = rc_timer_start(loop, ANSWER_MS, 0, answer_late, f);
+	f->start_timer = rc_timer_start(loop, START_MS, 0, starting_ended, f);
 	f->restart_timer = rc_timer_start(loop, 24 * 3600 * 1000, 0, start_server, f);
 	if (take_command(f, o->worker_command, error) != 0 || spawn_server(f, error) != 0) {
 		rc_prefork_destroy(f);
@@ -481,6 +525,8 @@ void rc_prefork_destroy(rc_prefork *f)
 	f->off = true;
 	rc_timer_stop(f->answer_timer);
 	rc_timer_stop(f->restart_timer);
+	rc_timer_stop(f->start_timer);
+	f->changed = NULL;
 	close_socket(f); /* it ends at the end of file */
 	fail_all(f, "the node is shutting down");
 	if (f->server)

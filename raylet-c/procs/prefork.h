@@ -25,6 +25,10 @@ typedef struct rc_prefork_options {
 rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_options *options, rc_error *error);
 void rc_prefork_destroy(rc_prefork *f); /* NULL is fine */
 
+/* The server is being started and will be ready soon: an exec now would take longer than waiting. False after 10 s. */
+bool rc_prefork_starting(const rc_prefork *f);
+/* fn is called from the loop whenever rc_prefork_starting has become false. One at a time. */
+void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg);
 /* Ready and able to start this command exactly as an exec would. */
 bool rc_prefork_can(const rc_prefork *f, const rc_spawn *spawn);
 /* p is NULL when the fork failed: use exec then (error says why). Comes from the loop, exactly once. */
