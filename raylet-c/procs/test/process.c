@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "raylet-c/base/buf.h"
@@ -107,13 +108,17 @@ static void gets_what_was_asked(void)
 	end e = { .stop = true };
 	int leak = open("/dev/null", O_RDONLY); /* not close-on-exec */
 	signal(SIGTERM, SIG_IGN);
-	shell("pwd; echo $COLOUR $HOME; nice; cat /proc/self/oom_score_adj; ls /proc/self/fd | tr '\\n' ' '; echo; grep SigIgn /proc/self/status; "
+	shell("pwd; echo $COLOUR $HOME; nice; cat /proc/self/oom_score_adj; ls /proc/self/fd | tr '\\n' ' '; echo; grep SigIgn /proc/self/status | sed s/180000000$/000000000/; "
 	      "grep SigBlk /proc/self/status; test $(ps -o pgid= -p $$) = $$ && echo leader; echo cry >&2; cat",
 	      &sp, &e);
 	signal(SIGTERM, SIG_DFL);
 	close(leak);
 	rc_loop_run(loop);
-	CHECK_STR("/usr\nred\n3\n1000\n0 1 2 3 \nSigIgn:\t0000000000000000\nSigBlk:\t0000000000000000\nleader\n", slurp("out"));
+	/* Signals 32 and 33 are the C library's own: nobody can set them, and some starters leave them ignored. */
+	int nice = getpriority(PRIO_PROCESS, 0) + 3;
+	char *want = rc_sprintf("/usr\nred\n%d\n1000\n0 1 2 3 \nSigIgn:\t0000000000000000\nSigBlk:\t0000000000000000\nleader\n", nice > 19 ? 19 : nice);
+	CHECK_STR(want, slurp("out"));
+	free(want);
 	CHECK_STR("cry\n", slurp("err"));
 	free(out);
 	free(err);
