@@ -141,7 +141,6 @@ int rc_store_config_read(const char *system_config, rc_store_config *ret, rc_err
 	c.max_fused_objects = (uint64_t)number(&r, "max_fused_object_count", 2000, 1, 1e6);
 	c.max_io_workers = (unsigned)number(&r, "max_io_workers", 4, 1, 1e4);
 	c.grace_ms = (uint64_t)(1000 * number(&r, "oom_grace_period_s", 2, 0, 1e6));
-	c.full_delay_ms = (uint64_t)number(&r, "object_store_full_delay_ms", 10, 1, 1e6);
 	c.fs_capacity_threshold = number(&r, "local_fs_capacity_threshold", 0.95, 0, 1e6);
 	file_size = number(&r, "max_spilling_file_size_bytes", 0, -1e18, 1e18); /* -1 is stock's word for none */
 	c.max_spilling_file_size = file_size > 0 ? (uint64_t)file_size : 0;

@@ -20,7 +20,6 @@ typedef struct rc_store_config {
 	uint64_t max_spilling_file_size;  /* max_spilling_file_size_bytes (2.60.0): 0, no limit */
 	unsigned max_io_workers;          /* 4 */
 	uint64_t grace_ms;                /* oom_grace_period_s: 2 */
-	uint64_t full_delay_ms;           /* object_store_full_delay_ms: 10 */
 	double fs_capacity_threshold;     /* local_fs_capacity_threshold: 0.95 */
 } rc_store_config;
 

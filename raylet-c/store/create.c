@@ -22,6 +22,7 @@ enum {
 	GROW_INLINE = 8 << 20, /* more is made by a job: it takes milliseconds */
 	GROW_PAUSE_MS = 1000,
 	TICK_MS = 20,
+	CALM_MS = 10000, /* the store is full anew when it was not for so long */
 	TELL_MS = 1000,
 	LOG_MS = 60000,
 };
@@ -374,8 +375,9 @@ static bool waits(rc_store *s, const rc__create *c, rc_plasma_error *error, rc__
 			s->full_since_ms = 0;
 			return true;
 		}
-		if (!s->full_since_ms)
+		if (!s->full_since_ms || now - s->full_last_ms > CALM_MS)
 			s->full_since_ms = now;
+		s->full_last_ms = now;
 		if (now - s->full_since_ms < s->config.grace_ms)
 			return true;
 	}

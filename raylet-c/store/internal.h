@@ -39,7 +39,6 @@ typedef enum rc__idle { RC__BUSY, RC__EVICTABLE, RC__EVICTABLE_DISK, RC__SPILLAB
 typedef struct rc__file {
 	char *path;
 	char *url; /* external: of any object in it */
-	uint64_t bytes;
 	unsigned objects, readers;
 } rc__file;
 
@@ -171,7 +170,7 @@ struct rc_store {
 	rc_map *create_numbers;
 	uint64_t next_number;
 	uint64_t tried_number, tried_changes; /* who was tried last, and `changes` then: no change, no new try */
-	uint64_t full_since_ms, full_told_ms, full_logged_ms;
+	uint64_t full_since_ms, full_last_ms, full_told_ms, full_logged_ms;
 	rc_timer *create_timer;
 
 	rc_listener *listener;

@@ -24,7 +24,7 @@ typedef struct spill_job {
 	rc_spill_item *items;
 	uint8_t **owners; /* serialized addresses: the items' views */
 	size_t n, done;
-	uint64_t bytes, start_ns;
+	uint64_t start_ns;
 	char *path;
 	const bool *stop;
 	int result;
@@ -124,7 +124,6 @@ static void spilled(rc_store *s, rc__object *o, rc__file *f, char *url) /* url i
 		o->spilled_data_size = o->data_size;
 		o->spilled_metadata_size = o->metadata_size;
 		f->objects++;
-		f->bytes += rc__size(o);
 		s->stats.spilled_objects_now++;
 		s->stats.spilled_bytes_now += rc__size(o);
 		rc__event_new(s, RC__EV_SPILLED, o)->text = rc_strdup(url);
@@ -222,12 +221,12 @@ static rc_view pack_owner(const rc_store *s, const rc_owner *owner, uint8_t **re
 	return rc_view_of(out.p, out.n);
 }
 
-static void write_batch(rc_store *s, rc__object **objects, size_t n, uint64_t bytes)
+static void write_batch(rc_store *s, rc__object **objects, size_t n)
 {
 	spill_job *w = rc_alloc(sizeof *w);
 
 	s->next_spill_dir = (s->next_spill_dir + 1) % s->n_spill_dirs;
-	*w = (spill_job){ .job = { .work = write_work, .done = write_done, .drop = write_drop }, .objects = objects, .n = n, .bytes = bytes,
+	*w = (spill_job){ .job = { .work = write_work, .done = write_done, .drop = write_drop }, .objects = objects, .n = n,
 		          .start_ns = rc__now_ns(), .stop = &s->stopping };
 	w->path = rc_spill_new_path(s->spill_dirs[s->next_spill_dir], n);
 	w->job.remove = w->path;
@@ -375,7 +374,7 @@ static uint64_t wanted(const rc_store *s)
 }
 
 /* Moves a batch off the list of what may be spilled. NULL: it is too small to begin with now. */
-static rc__object **choose(rc_store *s, size_t *ret_n, uint64_t *ret_bytes)
+static rc__object **choose(rc_store *s, size_t *ret_n)
 {
 	rc__list *list = &s->idle[RC__SPILLABLE];
 	uint64_t most = s->config.max_spilling_file_size, bytes = 0;
@@ -403,7 +402,6 @@ static rc__object **choose(rc_store *s, size_t *ret_n, uint64_t *ret_bytes)
 		rc__update(s, o);
 	}
 	*ret_n = n;
-	*ret_bytes = bytes;
 	return objects;
 }
 
@@ -426,15 +424,14 @@ void rc__spill_check(rc_store *s)
 	if (!s->spill_type[0] || s->stopping || (s->spill_again_ms && rc_now_ms() < s->spill_again_ms))
 		return;
 	while (s->spill_jobs < most && s->idle[RC__SPILLABLE].n && wanted(s) && disk_allows(s)) {
-		uint64_t bytes;
 		size_t n;
-		rc__object **objects = choose(s, &n, &bytes);
+		rc__object **objects = choose(s, &n);
 
 		if (!objects)
 			break;
 		s->spill_jobs++;
 		if (s->spill_to_files)
-			write_batch(s, objects, n, bytes);
+			write_batch(s, objects, n);
 		else
 			external_spill(s, objects, n);
 	}

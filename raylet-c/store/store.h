@@ -49,8 +49,7 @@ typedef struct rc_store_options {
 	bool huge_pages; /* --huge_pages: plasma_dir is a hugetlbfs mount */
 	/* What GetInternalConfig answered (JSON), NULL: none. RAY_<name> in the environment counts for what it lacks. Read are:
 	 * object_spilling_config, automatic_object_spilling_enabled, object_spilling_threshold, min_spilling_size,
-	 * max_fused_object_count, max_spilling_file_size_bytes, max_io_workers, oom_grace_period_s, object_store_full_delay_ms,
-	 * local_fs_capacity_threshold. */
+	 * max_fused_object_count, max_spilling_file_size_bytes, max_io_workers, oom_grace_period_s, local_fs_capacity_threshold. */
 	const char *system_config;
 	size_t max_objects; /* in the table; 0: 2,000,000. More are refused like a full store */
 } rc_store_options;

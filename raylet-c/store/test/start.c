@@ -107,7 +107,7 @@ static void reads_the_system_config(void)
 
 	CHECK_EQ_INT(0, rc_store_config_read(NULL, &c, &e));
 	CHECK(c.spilling && !c.spill_type && c.spilling_threshold == 0.8 && c.min_spilling_size == 100 * MB && c.max_fused_objects == 2000 &&
-	      c.grace_ms == 2000 && c.full_delay_ms == 10 && c.fs_capacity_threshold == 0.95 && c.max_io_workers == 4 && !c.max_spilling_file_size);
+	      c.grace_ms == 2000 && c.fs_capacity_threshold == 0.95 && c.max_io_workers == 4 && !c.max_spilling_file_size);
 	rc_store_config_free(&c);
 	setenv("RAY_min_spilling_size", "7", 1);
 	setenv("RAY_object_spilling_threshold", "0.5", 1);

@@ -205,7 +205,7 @@ static inline client *join_store(void)
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
 		abort();
-	pump(2);
+	pump(0);
 	return c;
 }
 
@@ -217,7 +217,8 @@ static inline void leave_store(client *c)
 			munmap(c->segments[i].base, c->segments[i].size);
 	rc_buf_free(&c->body);
 	free(c);
-	pump(5);
+	pump(0);
+	pump(0); /* end of stream, then the report of it */
 }
 
 static inline void write_frame(client *c, int64_t type, rc_buf *body)
