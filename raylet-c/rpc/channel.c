@@ -33,9 +33,9 @@ static char *target_of(const char *address)
 	return rc_sprintf("dns:///%s", address);
 }
 
-static grpc_channel *open_channel(rc_rpc *rpc, const char *address, bool bulk)
+static grpc_channel *open_channel(rc_rpc *rpc, const char *address)
 {
-	grpc_arg args[24];
+	grpc_arg args[16];
 	size_t n = 0;
 #define INT(name, v) (args[n++] = (grpc_arg){ .type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (int)(v) })
 	INT(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, rpc->max_message);
@@ -49,10 +49,6 @@ static grpc_channel *open_channel(rc_rpc *rpc, const char *address, bool bulk)
 	INT(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
 	INT(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
 	INT(GRPC_ARG_ENABLE_CHANNELZ, 0);
-	if (bulk) {
-		INT(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 8 << 20);
-		INT(GRPC_ARG_TCP_READ_CHUNK_SIZE, 16 << 10);
-	}
 #undef INT
 	grpc_channel_args list = { n, args };
 	char *target = target_of(address);
@@ -105,7 +101,7 @@ static rc__channel *find_or_open(rc_rpc *rpc, const char *address, bool bulk)
 	if (rc_map_count(rpc->channels) >= MANY)
 		drop_idle(rpc, 1000); /* peers name the addresses: keep only what is in use */
 	c = rc_alloc(sizeof(*c));
-	c->channel = open_channel(rpc, address, bulk);
+	c->channel = open_channel(rpc, address);
 	c->key = key;
 	rc_list_init(&c->users);
 	rc_list_append(&rpc->all_channels, &c->link);
