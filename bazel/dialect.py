@@ -159,7 +159,8 @@ def field_of(f, messages):
 
 def type_text(f):
     text = f.kind + (":" + f.ref if f.ref else "")
-    return ("*" if f.repeated else "") + text + (" unpacked" if f.repeated and f.kind not in ("string", "bytes", "message") and not f.packed else "")
+    unpacked = f.repeated and f.kind not in ("string", "bytes", "message") and not f.packed
+    return ("*" if f.repeated else "") + text + (" unpacked" if unpacked else "")
 
 
 def parse_type(text):

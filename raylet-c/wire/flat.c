@@ -48,7 +48,9 @@ static int open_table(rc__flat_reader *r, size_t at, rc__flat_table *ret, const 
 	int64_t vtable = (int64_t)at - (int32_t)u32(r, at);
 	if (vtable < 0 || !inside(r, (size_t)vtable, 4))
 		return rc__flat_fail(r, field, "has its vtable outside of the message");
-	rc__flat_table t = { .at = at, .vtable = (size_t)vtable, .vtable_size = u16(r, (size_t)vtable), .table_size = u16(r, (size_t)vtable + 2) };
+	rc__flat_table t = { .at = at, .vtable = (size_t)vtable };
+	t.vtable_size = u16(r, t.vtable);
+	t.table_size = u16(r, t.vtable + 2);
 	if (t.vtable_size < 4 || !inside(r, t.vtable, t.vtable_size))
 		return rc__flat_fail(r, field, "has a vtable of %zu bytes, which does not fit", t.vtable_size);
 	if (t.table_size < 4 || !inside(r, t.at, t.table_size))

@@ -380,7 +380,8 @@ int rc_decode_wait_actor_args(const rc_dialect *d, rc_view body, rc_wait_actor_a
 	return 0;
 }
 
-int rc_decode_push_error(const rc_dialect *d, rc_view body, rc_view *ret_job, rc_view *ret_type, rc_view *ret_text, double *ret_time, rc_error *e)
+int rc_decode_push_error(const rc_dialect *d, rc_view body, rc_view *ret_job, rc_view *ret_type, rc_view *ret_text, double *ret_time,
+                         rc_error *e)
 {
 	rc__flat_reader r;
 	rc__flat_table t;

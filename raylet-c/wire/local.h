@@ -78,16 +78,19 @@ typedef struct rc_wait_actor_args {
 /* All decoders: 0, or -1 with a text that names the message, the field and the fault. */
 int rc_decode_register_client(const rc_dialect *d, rc_view body, rc_register_client *ret, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_announce_port(const rc_dialect *d, rc_view body, int *ret_port, rc_view *ret_entrypoint, rc_error *e) RC_WARN_UNUSED;
-int rc_decode_disconnect(const rc_dialect *d, rc_view body, int *ret_exit_type, rc_view *ret_detail, rc_view *ret_exception, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_disconnect(const rc_dialect *d, rc_view body, int *ret_exit_type, rc_view *ret_detail, rc_view *ret_exception,
+                         rc_error *e) RC_WARN_UNUSED;
 int rc_decode_get_objects(const rc_dialect *d, rc_view body, rc_get_objects *ret, rc_error *e) RC_WARN_UNUSED;
 /* Which of the connection's get requests, counted from 0, is over; -1: all (2.35.0, which names a task instead). */
 int rc_decode_cancel_get(const rc_dialect *d, rc_view body, int64_t *ret_get, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_blocked(const rc_dialect *d, rc_view body, bool *ret_release_resources, rc_error *e) RC_WARN_UNUSED; /* 2.60.0: true */
 int rc_decode_wait(const rc_dialect *d, rc_view body, rc_wait *ret, rc_error *e) RC_WARN_UNUSED;
 int rc_decode_wait_actor_args(const rc_dialect *d, rc_view body, rc_wait_actor_args *ret, rc_error *e) RC_WARN_UNUSED;
-int rc_decode_push_error(const rc_dialect *d, rc_view body, rc_view *ret_job, rc_view *ret_type, rc_view *ret_text, double *ret_time, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_push_error(const rc_dialect *d, rc_view body, rc_view *ret_job, rc_view *ret_type, rc_view *ret_text, double *ret_time,
+                         rc_error *e) RC_WARN_UNUSED;
 int rc_decode_free_objects(const rc_dialect *d, rc_view body, bool *ret_local_only, rc_local_objects *ret, rc_error *e) RC_WARN_UNUSED;
-int rc_decode_subscribe_ready(const rc_dialect *d, rc_view body, rc_view *ret_object, rc_local_address *ret_owner, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_subscribe_ready(const rc_dialect *d, rc_view body, rc_view *ret_object, rc_local_address *ret_owner,
+                              rc_error *e) RC_WARN_UNUSED;
 
 /* Encoders append a flatbuffer to out (whose content they own: pass an empty one). */
 void rc_encode_register_reply(const rc_dialect *d, bool success, const char *failure, const rc_id *node_id, int port, rc_buf *out);
@@ -148,17 +151,22 @@ typedef struct rc_plasma_create {
 } rc_plasma_create;
 
 int rc_decode_plasma_create(const rc_dialect *d, rc_view body, rc_plasma_create *ret, rc_error *e) RC_WARN_UNUSED;
-int rc_decode_plasma_create_retry(const rc_dialect *d, rc_view body, rc_view *ret_object, uint64_t *ret_request_id, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_plasma_create_retry(const rc_dialect *d, rc_view body, rc_view *ret_object, uint64_t *ret_request_id,
+                                  rc_error *e) RC_WARN_UNUSED;
 /* Abort, Seal, Release (ret_flag: may_unmap), Contains: one object id. ret_flag may be NULL. */
-int rc_decode_plasma_one(const rc_dialect *d, rc_plasma type, rc_view body, rc_view *ret_object, bool *ret_flag, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_plasma_one(const rc_dialect *d, rc_plasma type, rc_view body, rc_view *ret_object, bool *ret_flag,
+                         rc_error *e) RC_WARN_UNUSED;
 /* Get (timeout_ms), Delete (timeout NULL). */
-int rc_decode_plasma_many(const rc_dialect *d, rc_plasma type, rc_view body, rc_local_objects *ret, int64_t *ret_timeout_ms, rc_error *e) RC_WARN_UNUSED;
+int rc_decode_plasma_many(const rc_dialect *d, rc_plasma type, rc_view body, rc_local_objects *ret, int64_t *ret_timeout_ms,
+                          rc_error *e) RC_WARN_UNUSED;
 
 void rc_encode_plasma_connect_reply(const rc_dialect *d, int64_t capacity, rc_buf *out);
-void rc_encode_plasma_create_reply(const rc_dialect *d, const rc_id *object, uint64_t retry_id, const rc_plasma_spec *spec, rc_plasma_error error,
+void rc_encode_plasma_create_reply(const rc_dialect *d, const rc_id *object, uint64_t retry_id, const rc_plasma_spec *spec,
+                                   rc_plasma_error error,
                                    int store_fd, int64_t unique_fd_id, int64_t mmap_size, rc_buf *out);
 /* Abort, Seal, Release, Contains (flag: has_object) replies. */
-void rc_encode_plasma_one_reply(const rc_dialect *d, rc_plasma reply_type, const rc_id *object, rc_plasma_error error, bool flag, rc_buf *out);
+void rc_encode_plasma_one_reply(const rc_dialect *d, rc_plasma reply_type, const rc_id *object, rc_plasma_error error,
+                                bool flag, rc_buf *out);
 void rc_encode_plasma_delete_reply(const rc_dialect *d, const rc_id *objects, const rc_plasma_error *errors, size_t n, rc_buf *out);
 /* One spec per object asked for; data_size UINT64_MAX marks a missing one (-1 on the wire). Segments: those that the specs name. */
 void rc_encode_plasma_get_reply(const rc_dialect *d, const rc_id *objects, const rc_plasma_spec *specs, size_t n, const int *store_fds,

@@ -115,12 +115,18 @@ typedef enum rc_method {
 	X(CHANNEL_NODE_LIVENESS, "ChannelType", "GCS_NODE_ADDRESS_AND_LIVENESS_CHANNEL")           \
 	X(TASK_NORMAL, "TaskType", "NORMAL_TASK")                                                  \
 	X(TASK_ACTOR_CREATION, "TaskType", "ACTOR_CREATION_TASK")                                  \
-	X(FAILURE_SCHEDULING_RUNTIME_ENV, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_RUNTIME_ENV_SETUP_FAILED") \
-	X(FAILURE_PG_REMOVED, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_PLACEMENT_GROUP_REMOVED")              \
-	X(FAILURE_UNSCHEDULABLE, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_UNSCHEDULABLE")                     \
-	X(FAILURE_INTENDED, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_INTENDED")                               \
-	X(FAILURE_FAILED, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_FAILED")                                             \
-	X(FAILURE_WORKER_STARTUP, "RequestWorkerLeaseReply.SchedulingFailureType", "SCHEDULING_CANCELLED_WORKER_STARTUP_FAILED")                            \
+	X(FAILURE_SCHEDULING_RUNTIME_ENV, "RequestWorkerLeaseReply.SchedulingFailureType",            \
+	  "SCHEDULING_CANCELLED_RUNTIME_ENV_SETUP_FAILED")                                            \
+	X(FAILURE_PG_REMOVED, "RequestWorkerLeaseReply.SchedulingFailureType",                        \
+	  "SCHEDULING_CANCELLED_PLACEMENT_GROUP_REMOVED")                                             \
+	X(FAILURE_UNSCHEDULABLE, "RequestWorkerLeaseReply.SchedulingFailureType",                     \
+	  "SCHEDULING_CANCELLED_UNSCHEDULABLE")                                                       \
+	X(FAILURE_INTENDED, "RequestWorkerLeaseReply.SchedulingFailureType",                          \
+	  "SCHEDULING_CANCELLED_INTENDED")                                                            \
+	X(FAILURE_FAILED, "RequestWorkerLeaseReply.SchedulingFailureType",                            \
+	  "SCHEDULING_FAILED")                                                                        \
+	X(FAILURE_WORKER_STARTUP, "RequestWorkerLeaseReply.SchedulingFailureType",                    \
+	  "SCHEDULING_CANCELLED_WORKER_STARTUP_FAILED")                                               \
 	X(EXIT_SYSTEM_ERROR, "WorkerExitType", "SYSTEM_ERROR")                                     \
 	X(EXIT_INTENDED_SYSTEM, "WorkerExitType", "INTENDED_SYSTEM_EXIT")                          \
 	X(EXIT_USER_ERROR, "WorkerExitType", "USER_ERROR")                                         \

@@ -153,7 +153,8 @@ static void put_value(rc_buf *out, const rc_dialect *d, const rc__field *f, Prot
 	}
 }
 
-static void put_repeated(rc_buf *out, const rc_dialect *d, const rc__field *f, const ProtobufCFieldDescriptor *field, const uint8_t *base)
+static void put_repeated(rc_buf *out, const rc_dialect *d, const rc__field *f, const ProtobufCFieldDescriptor *field,
+                         const uint8_t *base)
 {
 	size_t n = *(const size_t *)(const void *)(base + field->quantifier_offset), size = rc__value_size(field->type);
 	const uint8_t *p = *(const uint8_t *const *)(const void *)(base + field->offset);

@@ -125,7 +125,8 @@ int rc_decode_plasma_many(const rc_dialect *d, rc_plasma type, rc_view body, rc_
 
 static void put_spec(uint8_t *at, const rc_plasma_spec *spec)
 {
-	uint64_t sizes[6] = { spec->header_offset, spec->data_offset, spec->data_size, spec->metadata_offset, spec->metadata_size, spec->allocated_size };
+	uint64_t sizes[6] = { spec->header_offset,   spec->data_offset,   spec->data_size,
+		              spec->metadata_offset, spec->metadata_size, spec->allocated_size };
 	int32_t segment = spec->segment_index, device = spec->device_num;
 
 	memset(at, 0, SPEC_SIZE);
