@@ -33,7 +33,7 @@ static void *serve(void *arg)
 	for (const char *p = script; *p; p++) {
 		if (*p == '|')
 			usleep(20000);
-		else if (write(fd, p, 1) != 1)
+		else if (send(fd, p, 1, MSG_NOSIGNAL) != 1) /* the client may have gone already */
 			break;
 	}
 	close(fd);
