@@ -9,6 +9,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <netdb.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct rc__server {
 	rc_rpc *rpc;
 	grpc_server *server;
 	rc__op stopped;
+	sem_t taken_down; /* see take_down_at_once */
 	char *sliced, *health_service;
 	rc_serve_fn serve;
 	void *ctx;
@@ -317,6 +319,26 @@ static void on_stopped(rc__op *op, bool ok)
 	rc__let_go(RC_CONTAINER(op, rc__server, stopped)->rpc->box);
 }
 
+static void on_taken_down(rc__op *op, bool ok)
+{
+	(void)ok;
+	sem_post(&RC_CONTAINER(op, rc__server, stopped)->taken_down);
+}
+
+/* For a server that has a port and was not started: gRPC aborts when such a one is destroyed without a shutdown. The queue
+ * thread does it; this waits. */
+static void take_down_at_once(rc__server *s)
+{
+	sem_init(&s->taken_down, 0, 0);
+	s->stopped.on_queue = on_taken_down;
+	rc__publish(&s->stopped);
+	grpc_server_shutdown_and_notify(s->server, s->rpc->queue, &s->stopped);
+	while (sem_wait(&s->taken_down))
+		;
+	sem_destroy(&s->taken_down);
+	server_free(s);
+}
+
 static int listen_on(rc__server *s, const char *ip, int port)
 {
 	char *address = rc_sprintf(strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip, port);
@@ -344,9 +366,13 @@ int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 	s->server = make_server(rpc);
 	grpc_server_register_completion_queue(s->server, rpc->queue, NULL);
 	int port = listen_on(s, o->ip, o->port), second = o->second_port > 0 && o->second_port != port ? o->second_port : 0;
-	if (port <= 0 || (second && listen_on(s, o->ip, second) <= 0)) {
-		server_free(s); /* nothing was started: gRPC allows it without a shutdown */
-		return bind_failure(o->ip, port <= 0 ? o->port : second, error);
+	if (port <= 0) {
+		server_free(s); /* nothing listens and nothing was started: gRPC allows it without a shutdown */
+		return bind_failure(o->ip, o->port, error);
+	}
+	if (second && listen_on(s, o->ip, second) <= 0) {
+		take_down_at_once(s);
+		return bind_failure(o->ip, second, error);
 	}
 	grpc_server_start(s->server);
 	for (int i = 0; i < POSTED; i++)

@@ -392,6 +392,19 @@ static void taken_port_is_named(void)
 	snprintf(want, sizeof(want), "cannot listen on 127.0.0.1:%d: Address already in use", port);
 	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
 	CHECK_STR(want, error.text);
+	/* The second port is taken: the first one is given back, and the same rpc can serve elsewhere. */
+	int free_port, other, fd = listener(&free_port), fd2 = listener(&other);
+	close(fd);
+	close(fd2);
+	server.port = free_port;
+	server.second_port = port;
+	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
+	CHECK_STR(want, error.text);
+	server.second_port = other;
+	CHECK_EQ_INT(free_port, rc_server_start(second, &server, &error));
+	CHECK_EQ_INT(RC_RPC_OK, call(first, other, "/t.Test/Echo", "x", 1).status);
+	rc_rpc_destroy(second);
+	second = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
 	server.ip = "not an address";
 	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
 	CHECK_EQ_INT(RC_E_INVALID, error.code);
@@ -1171,7 +1184,7 @@ int main(void)
 	RUN(too_large_message, "a message over the limit is refused before it reaches the handler, and the server goes on");
 	RUN(unavailable_is_fast, "a peer that refuses is UNAVAILABLE at once, also without a deadline");
 	RUN(restarted_peer_is_found, "a peer that restarted on its port is found again within 2.5 s");
-	RUN(taken_port_is_named, "a taken port and a malformed address are errors that name them");
+	RUN(taken_port_is_named, "a taken port, first or second, and a malformed address are errors that name them");
 	RUN(deadline, "a deadline ends a call, and a late answer is harmless");
 	RUN(cancel, "a cancelled call ends once, later, and leaves others alone");
 	RUN(forget, "forgetting an address fails its calls, and the next call connects anew");
