@@ -62,10 +62,10 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
             size = "medium",
             srcs = [source],
             copts = RC_COPTS,
-            data = native.glob(["test/data/**"], allow_empty = True) + test_data + ["//bazel:tsan.supp"],
+            data = native.glob(["test/data/**"], allow_empty = True) + test_data,
             linkopts = RC_LINKOPTS,
             linkstatic = True,
-            deps = [":" + name, ":test_headers"] + deps + test_deps,
+            deps = [":" + name, ":test_headers", "//bazel:tsan_suppressions"] + deps + test_deps,
         )
     for source in native.glob(["fuzz/*.c"], allow_empty = True):
         stem = source[len("fuzz/"):-len(".c")]
@@ -91,10 +91,10 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
             srcs = [source, "//bazel:fuzz_replay.c"],
             args = ["$(location %s)" % f for f in corpus],
             copts = RC_COPTS,
-            data = corpus + ["//bazel:tsan.supp"],
+            data = corpus,
             linkopts = RC_LINKOPTS,
             linkstatic = True,
-            deps = [":" + name, ":test_headers"] + deps + replay_deps,
+            deps = [":" + name, ":test_headers", "//bazel:tsan_suppressions"] + deps + replay_deps,
         )
 
 def rc_binary(name, src, deps):

@@ -22,10 +22,9 @@ static int wait_for(pid_t pid)
 	return status;
 }
 
-static const char *run(const char *script, const char *const *env)
+static const char *run_words(char *const *words, const char *const *env)
 {
 	static char text[1000];
-	char *words[] = { "/bin/sh", "-c", (char *)script, NULL };
 	rc_error error = { 0 };
 
 	CHECK_EQ_INT(0, truncate(out, 0));
@@ -38,6 +37,13 @@ static const char *run(const char *script, const char *const *env)
 	text[fread(text, 1, sizeof text - 1, f)] = '\0';
 	fclose(f);
 	return text;
+}
+
+static const char *run(const char *script, const char *const *env)
+{
+	char *words[] = { "/bin/sh", "-c", (char *)script, NULL };
+
+	return run_words(words, env);
 }
 
 static void environment(void)
@@ -53,10 +59,10 @@ static void environment(void)
 static void descriptors(void)
 {
 	int leak = open("/dev/null", O_RDONLY); /* not close-on-exec */
+	char *words[] = { "/bin/ls", "/proc/self/fd", NULL };
 
 	CHECK(leak > 2);
-	CHECK_STR("0 1 2\n", run("cd /proc/self/fd && echo [012]", NULL));
-	CHECK_STR("none\n", run("for f in 3 4 5 6 7 8 9 10 11 12; do [ ! -e /proc/$$/fd/$f ] || ls -l /proc/$$/fd/$f; done; echo none", NULL));
+	CHECK_STR("0\n1\n2\n3\n", run_words(words, NULL)); /* 3 is the folder that ls reads */
 	close(leak);
 }
 
