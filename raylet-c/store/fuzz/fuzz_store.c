@@ -229,7 +229,8 @@ static void everything_ends(void)
 		rc_store_delete(store, ids, IDS);
 		pump(1);
 		rc_store_get_stats(store, &st);
-	} while ((st.allocated_bytes || st.spill_files_now || st.restoring_objects || st.spilling_objects || st.waiting_creates) && rc_now_ms() < until);
+	} while ((st.allocated_bytes || st.spill_files_now || st.restoring_objects || st.spilling_objects || st.waiting_creates) &&
+	         rc_now_ms() < until);
 	must(st.allocated_bytes == 0 && st.fallback_bytes == 0, "memory is given back");
 	must(st.used_bytes == 0 && st.local_objects == 0 && st.unsealed_bytes == 0 && st.unsealed_objects == 0, "no object is counted");
 	must(st.in_use_bytes == 0 && st.in_use_objects == 0 && st.primary_bytes == 0 && st.primary_objects == 0, "nothing is in use or primary");

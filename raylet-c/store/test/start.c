@@ -106,14 +106,15 @@ static void reads_the_system_config(void)
 	rc_error e;
 
 	CHECK_EQ_INT(0, rc_store_config_read(NULL, &c, &e));
-	CHECK(c.spilling && !c.spill_type && c.spilling_threshold == 0.8 && c.min_spilling_size == 100 * MB && c.max_fused_objects == 2000 &&
-	      c.grace_ms == 2000 && c.fs_capacity_threshold == 0.95 && c.max_io_workers == 4 && !c.max_spilling_file_size);
+	CHECK(c.spilling && !c.spill_type && c.spilling_threshold == 0.8 && c.min_spilling_size == 100 * MB && c.max_fused_objects == 2000);
+	CHECK(c.grace_ms == 2000 && c.fs_capacity_threshold == 0.95 && c.max_io_workers == 4 && !c.max_spilling_file_size);
 	rc_store_config_free(&c);
 	setenv("RAY_min_spilling_size", "7", 1);
 	setenv("RAY_object_spilling_threshold", "0.5", 1);
-	CHECK_EQ_INT(0, rc_store_config_read("{\"object_spilling_threshold\": 0.6, \"max_spilling_file_size_bytes\": -1, \"oom_grace_period_s\": \"3\","
-	                                     "\"automatic_object_spilling_enabled\": false, \"other\": [], \"object_spilling_config\": "
-	                                     "\"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {\\\"directory_path\\\": [\\\"/a\\\", \\\"/b\\\"]}}\"}", &c, &e));
+	CHECK_EQ_INT(0, rc_store_config_read(
+		"{\"object_spilling_threshold\": 0.6, \"max_spilling_file_size_bytes\": -1, \"oom_grace_period_s\": \"3\","
+		"\"automatic_object_spilling_enabled\": false, \"other\": [], \"object_spilling_config\": "
+		"\"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {\\\"directory_path\\\": [\\\"/a\\\", \\\"/b\\\"]}}\"}", &c, &e));
 	CHECK(c.min_spilling_size == 7 && c.spilling_threshold == 0.6 && c.max_spilling_file_size == 0 && !c.spilling && c.grace_ms == 3000);
 	CHECK_STR("filesystem", c.spill_type);
 	CHECK_EQ_INT(2, c.n_spill_dirs);
@@ -124,7 +125,8 @@ static void reads_the_system_config(void)
 	CHECK_EQ_INT(0, rc_store_config_read("{\"object_spilling_config\": \"\"}", &c, &e));
 	CHECK(!c.spill_type);
 	rc_store_config_free(&c);
-	CHECK(rc_store_config_read("{\"object_spilling_config\": {\"type\": \"filesystem\", \"params\": {\"directory_path\": \"relative\"}}}", &c, &e) < 0);
+	CHECK(rc_store_config_read("{\"object_spilling_config\": {\"type\": \"filesystem\", \"params\": {\"directory_path\": \"relative\"}}}",
+	                           &c, &e) < 0);
 	CHECK(strstr(e.text, "relative") != NULL);
 	CHECK(rc_store_config_read("{\"max_io_workers\": true}", &c, &e) < 0);
 }
@@ -256,7 +258,7 @@ int main(void)
 {
 	RUN(names_what_is_wrong, "a bad option is refused by name and reason, and nothing is left behind");
 	RUN(reads_the_system_config, "the system config counts before the environment, and both before the defaults");
-	RUN(lives_with_a_full_memory_file_system, "when the memory file system is full, objects are spilled or go to disk and nobody dies by SIGBUS");
+	RUN(lives_with_a_full_memory_file_system, "when the memory file system is full, objects spill or go to disk, nobody dies by SIGBUS");
 	RUN(lives_with_a_full_disk, "when the disk is full too, creation is refused with out of disk and what was there stays");
 	return test_end();
 }

@@ -36,14 +36,15 @@ static rc_loop *loop;
 static rc_store *store;
 static char folder[64], socket_path[100];
 static int n_sealed, n_gone, n_gone_spilled, n_spilled, n_full;
+static int n_clients; /* that the store should know, at most */
 static char last_url[400];
 static rc_id external_ids[64];
 static size_t n_external;
 static uint64_t external_job, restore_job;
 static char deleted_url[400];
 
-static inline void on_sealed(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source,
-                      bool by_client)
+static inline void on_sealed(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size,
+                             rc_source source, bool by_client)
 {
 	(void)ctx, (void)id, (void)owner, (void)data_size, (void)metadata_size, (void)source, (void)by_client;
 	n_sealed++;
@@ -124,6 +125,7 @@ static inline void open_store(setup t)
 	loop = rc_loop_create();
 	n_sealed = n_gone = n_gone_spilled = n_spilled = n_full = 0;
 	n_external = 0;
+	n_clients = 0;
 	deleted_url[0] = 0;
 	external_job = restore_job = 0;
 	if (t.external) {
@@ -171,6 +173,14 @@ static inline void close_store(void)
 	nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+static inline rc_store_stats figures(void)
+{
+	rc_store_stats st;
+
+	rc_store_get_stats(store, &st);
+	return st;
+}
+
 /* ---- client ---- */
 
 typedef struct segment {
@@ -205,6 +215,7 @@ static inline client *join_store(void)
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
 		abort();
+	n_clients++;
 	pump(0);
 	return c;
 }
@@ -217,8 +228,9 @@ static inline void leave_store(client *c)
 			munmap(c->segments[i].base, c->segments[i].size);
 	rc_buf_free(&c->body);
 	free(c);
-	pump(0);
-	pump(0); /* end of stream, then the report of it */
+	n_clients--;
+	for (uint64_t until = rc_now_ms() + 10000; n_clients < (int)figures().clients && rc_now_ms() < until;)
+		pump(0);
 }
 
 static inline void write_frame(client *c, int64_t type, rc_buf *body)
@@ -597,14 +609,6 @@ static inline rc_id make(client *c, uint64_t size, unsigned seed)
 				c->segments[i].base = NULL;
 			}
 	return id;
-}
-
-static inline rc_store_stats figures(void)
-{
-	rc_store_stats st;
-
-	rc_store_get_stats(store, &st);
-	return st;
 }
 
 #endif
