@@ -49,7 +49,7 @@ struct rc_objects {
 	const rc_dialect *dialect;
 	char *ip;
 	bool owners_free; /* 2.60.0: owners call FreeLocalObjects; 2.35.0: they publish, and this node tells the others */
-	bool destroying;
+	bool destroying, orphans_due;
 	rc_timer *kick; /* due at once: request callbacks, then the scheduling of pulls */
 	rc_timer *tick; /* every second: time limits */
 	rc_link calls;

@@ -5,7 +5,8 @@
  *
  * Frees: 2.35.0: the owner publishes an eviction to the node with the primary copy, and that node tells all others
  * (ObjectManagerService/FreeObjects, batched: free_objects_period_milliseconds, free_objects_batch_size). 2.60.0: the owner
- * calls FreeLocalObjects on every node that has a copy. */
+ * calls FreeLocalObjects on every node that has a copy. What a dead owner leaves, pinned or not, is deleted by this node: no
+ * one can ask for it any more, and stock lets unpinned copies lie until the store is full. */
 #include "raylet-c/objects/internal.h"
 
 #include <stdio.h>
@@ -112,10 +113,38 @@ static void on_kick(void *arg)
 	}
 }
 
+typedef struct orphans {
+	rc_objects *o;
+	rc_buf ids;
+} orphans;
+
+static bool note_orphan(void *arg, const rc_object_info *info)
+{
+	orphans *list = arg;
+
+	if (info->sealed && !info->deleting && info->owner->worker_id.n && rc__om_owner_known_dead(list->o, info->owner))
+		rc_buf_add(&list->ids, &info->id, sizeof info->id);
+	return true;
+}
+
+/* At most once a second, however many workers die. */
+static void delete_orphans(rc_objects *o)
+{
+	orphans list = { .o = o };
+
+	if (!o->orphans_due)
+		return;
+	o->orphans_due = false;
+	rc_store_each(o->store, note_orphan, &list);
+	rc_store_delete(o->store, (const rc_id *)(const void *)list.ids.p, list.ids.n / sizeof(rc_id));
+	rc_buf_free(&list.ids);
+}
+
 static void on_tick(void *arg)
 {
 	rc_objects *o = arg;
 
+	delete_orphans(o);
 	rc__om_owners_tick(o);
 	rc__om_pins_tick(o);
 	rc__om_pulls_tick(o);
@@ -258,6 +287,7 @@ void rc_objects_spilled(rc_objects *o, const rc_id *id, const rc_owner *owner, c
 
 void rc_objects_node_removed(rc_objects *o, const rc_id *node)
 {
+	o->orphans_due = true;
 	rc__om_owners_died(o, NULL, node);
 	rc__om_pins_died(o, NULL, node);
 	rc__om_pushes_died(o, node);
@@ -274,6 +304,7 @@ void rc_objects_worker_died(rc_objects *o, const rc_id *worker)
 {
 	if (worker->n != RC_WORKER_ID)
 		return;
+	o->orphans_due = true;
 	if (!rc_map_get_id(o->dead_workers, worker)) {
 		rc_id *slot = &o->dead_ring[o->dead_next++ % RC__OM_DEAD_RING];
 

@@ -969,7 +969,7 @@ static void pins_until_freed(void)
 static void owner_death_frees(void)
 {
 	rc_object_ref refs[2];
-	rc_id dead = owner.address.worker_id;
+	rc_id dead;
 
 	start_cluster(1, 64 * MB);
 	refs[0] = make(&nodes[0], 1000, 1);
@@ -988,6 +988,19 @@ static void owner_death_frees(void)
 	CHECK(pin(&nodes[0], &refs[0]));
 	rc_objects_node_removed(nodes[0].objects, &owner.address.node_id);
 	CHECK(none_here(&(here){ &nodes[0], refs, 1 }));
+	stop_cluster();
+}
+
+static void owner_death_frees_copies(void)
+{
+	rc_object_ref ref;
+
+	start_cluster(2, 64 * MB);
+	ref = make(&nodes[0], 1000, 1);
+	rc_objects_get(nodes[1].objects, &client_a, &ref, 1, true);
+	UNTIL(all_here, (&(here){ &nodes[1], &ref, 1 }));
+	rc_objects_worker_died(nodes[1].objects, &owner.address.worker_id);
+	UNTIL(none_here, (&(here){ &nodes[1], &ref, 1 }));
 	stop_cluster();
 }
 
@@ -1381,6 +1394,7 @@ static void run_all(void)
 	RUN(fetches_and_holds, "arguments are fetched, held within the limit of memory, and fetched again when gone");
 	RUN(pins_until_freed, "a pinned object stays until its owner frees it, then it is gone on both nodes");
 	RUN(owner_death_frees, "the death of the owner or its node frees what it had pinned");
+	RUN(owner_death_frees_copies, "copies that nobody pinned go with their owner too");
 	RUN(owner_death_fails_pulls, "objects of a dead owner, or unknown to theirs, become error objects");
 	RUN(flaky_owner, "calls to an owner that fail are repeated in order, and lose nothing");
 	RUN(eviction_failure_frees, "an owner that knows a pinned object no more frees it, one that is not reached does not");
