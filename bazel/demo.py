@@ -22,7 +22,7 @@ import uuid
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MARK = "RAYLET_C_DEMO=" + uuid.uuid4().hex
 HEAD_IP, NODE_IP = "127.0.0.70", "127.0.0.71"
-STEP = re.compile(r"(epoch \d+ step +\d+ loss .*)$")
+STEP = re.compile(r"(epoch \d+ step +\d+ loss [\d.]+ +\d+ ms)")
 RESULT = re.compile(r"^(seconds|loss|checkpoint) (.*)$")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -117,12 +117,14 @@ def cpu_seconds(pid):
 def job(venv, env, address, storage):
     """Runs the main job; its step lines are shown as they come. The results by name."""
     command = [venv + "/bin/python", ROOT + "/examples/train_qwen2_fsdp.py", "--cpu", "--address", address, "--storage", storage, "--epochs", "2"]
+    env = dict(env, RAY_DEDUP_LOGS="0")
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    results, lines = {}, []
+    results, lines, shown = {}, [], set()
     for line in process.stdout:
         lines = (lines + [line])[-60:]
         step, result = STEP.search(line), RESULT.match(line)
-        if step:
+        if step and step.group(1) not in shown:  # head and node share a session folder, and so both forward each line
+            shown.add(step.group(1))
             print("    " + step.group(1), flush=True)
         if result:
             results[result.group(1)] = result.group(2)
