@@ -439,7 +439,8 @@ rc_listener *rc_listener_create(rc_loop *loop, const char *path, size_t max_fram
 	int fd;
 
 	if (strlen(path) >= sizeof address.sun_path) {
-		rc_fail(error, RC_E_INVALID, "socket path %s has %zu bytes, at most %zu are possible", path, strlen(path), sizeof address.sun_path - 1);
+		rc_fail(error, RC_E_INVALID, "socket path %s has %zu bytes, at most %zu are possible", path, strlen(path),
+		        sizeof address.sun_path - 1);
 		return NULL;
 	}
 	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -460,7 +461,9 @@ rc_listener *rc_listener_create(rc_loop *loop, const char *path, size_t max_fram
 		return NULL;
 	}
 	l = rc_alloc(sizeof *l);
-	*l = (rc_listener){ .loop = loop, .fd = fd, .path = rc_strdup(path), .max_frame = max_frame, .ops = *ops, .ctx = ctx, .refs = 1, .open = true };
+	*l = (rc_listener){ .loop = loop, .fd = fd, .path = rc_strdup(path), .max_frame = max_frame, .ops = *ops, .ctx = ctx };
+	l->refs = 1;
+	l->open = true;
 	rc_list_init(&l->conns);
 	l->watch = rc_watch_start(loop, fd, RC_READABLE, on_listener, l);
 	return l;

@@ -143,8 +143,8 @@ static int open_socket(const char *ip, int port, char *why, size_t n)
 	return fd;
 }
 
-void rc_http_post(rc_loop *loop, const char *ip, int port, const char *path, const char *headers, rc_view body, uint64_t timeout_ms, rc_http_fn fn,
-                  void *arg)
+void rc_http_post(rc_loop *loop, const char *ip, int port, const char *path, const char *headers, rc_view body, uint64_t timeout_ms,
+                  rc_http_fn fn, void *arg)
 {
 	request *r = rc_alloc(sizeof *r);
 	bool v6 = strchr(ip, ':') != NULL;
@@ -158,7 +158,8 @@ void rc_http_post(rc_loop *loop, const char *ip, int port, const char *path, con
 	}
 	rc_buf_printf(&r->out, "POST %s HTTP/1.1\r\nHost: ", path);
 	rc_buf_printf(&r->out, v6 ? "[%s]:%d" : "%s:%d", ip, port);
-	rc_buf_printf(&r->out, "\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Length: %zu\r\n%s\r\n", body.n, headers);
+	rc_buf_printf(&r->out, "\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Length: %zu\r\n%s\r\n", body.n,
+	              headers);
 	rc_buf_add(&r->out, body.p, body.n);
 	r->watch = rc_watch_start(loop, r->fd, RC_READABLE | RC_WRITABLE, on_socket, r);
 	if (timeout_ms)

@@ -9,7 +9,8 @@
 #include "raylet-c/base/buf.h"
 
 enum { RC_ID_MAX = 32 }; /* the longest: a lease of 2.60.0 */
-enum { RC_NODE_ID = 28, RC_WORKER_ID = 28, RC_CLUSTER_ID = 28, RC_OBJECT_ID = 28, RC_TASK_ID = 24, RC_PG_ID = 18, RC_ACTOR_ID = 16, RC_JOB_ID = 4, RC_LEASE_ID = 32 };
+enum { RC_NODE_ID = 28, RC_WORKER_ID = 28, RC_CLUSTER_ID = 28, RC_OBJECT_ID = 28, RC_TASK_ID = 24, RC_PG_ID = 18, RC_ACTOR_ID = 16,
+       RC_JOB_ID = 4, RC_LEASE_ID = 32 };
 
 /* One type for all: its length tells the kind. n = 0: absent. */
 typedef struct rc_id {

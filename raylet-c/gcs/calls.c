@@ -171,7 +171,8 @@ static void give_up(void *arg)
 	rc_gcs *g = arg;
 	const char *why = *g->why_down ? g->why_down : "no answer came";
 
-	rc__gcs_tell_failed(g, RC_E_UNAVAILABLE, "GCS %s did not answer within %llu s: %s", g->address, (unsigned long long)patience_ms(g) / 1000, why);
+	rc__gcs_tell_failed(g, RC_E_UNAVAILABLE, "GCS %s did not answer within %llu s: %s", g->address,
+	                    (unsigned long long)patience_ms(g) / 1000, why);
 }
 
 static void went_down(rc_gcs *g, const char *why)
@@ -248,20 +249,35 @@ static void refused(rc_gcs *g, const char *detail)
 	char text[400];
 
 	if (!g->connected) {
-		rc__gcs_tell_failed(g, RC_E_INVALID, "GCS %s refuses this node (cluster id %s): %s", g->address, *g->cluster_hex ? g->cluster_hex : "none",
-		                    detail);
+		rc__gcs_tell_failed(g, RC_E_INVALID, "GCS %s refuses this node (cluster id %s): %s", g->address,
+		                    *g->cluster_hex ? g->cluster_hex : "none", detail);
 		return;
 	}
-	snprintf(text, sizeof text, "GCS %s refuses this node (%s): it was restarted without its data, or another cluster's head has its address now",
+	snprintf(text, sizeof text,
+	         "GCS %s refuses this node (%s): it was restarted without its data, or another cluster's head has its address now",
 	         g->address, detail);
 	rc__gcs_tell_buried(g, text);
+}
+
+static bool is_away(int status)
+{
+	return status == RC_RPC_UNAVAILABLE || status == RC_RPC_CANCELLED || status == RC_RPC_DEADLINE;
+}
+
+static rc_code code_of(int status)
+{
+	if (status == RC_RPC_DEADLINE)
+		return RC_E_TIMEOUT;
+	if (is_away(status))
+		return RC_E_UNAVAILABLE;
+	return status == RC_RPC_UNIMPLEMENTED ? RC_E_UNSUPPORTED : RC_E_INVALID;
 }
 
 static void on_reply(void *arg, int status, rc_view bytes, const char *detail)
 {
 	call *c = arg;
 	rc_gcs *g = c->g;
-	bool away = status == RC_RPC_UNAVAILABLE || status == RC_RPC_CANCELLED || status == RC_RPC_DEADLINE;
+	bool away = is_away(status);
 	bool fault = status == RC_RPC_UNKNOWN || status == RC_RPC_INTERNAL || status == RC_RPC_EXHAUSTED;
 
 	c->id = 0;
@@ -281,9 +297,7 @@ static void on_reply(void *arg, int status, rc_view bytes, const char *detail)
 		else
 			fail(c, RC_E_INVALID, "%s", detail);
 	} else if (c->flags & RC__GCS_ONCE || !(away || (fault && ++c->faults < MAX_FAULTS))) {
-		rc_code code = status == RC_RPC_DEADLINE ? RC_E_TIMEOUT : away ? RC_E_UNAVAILABLE : status == RC_RPC_UNIMPLEMENTED ? RC_E_UNSUPPORTED : RC_E_INVALID;
-
-		fail(c, code, "gRPC status %d: %s", status, detail);
+		fail(c, code_of(status), "gRPC status %d: %s", status, detail);
 	} else {
 		rc_list_append(&g->calls, &c->all);
 		rc_list_append(&g->waiting, &c->wait);
@@ -314,13 +328,15 @@ static void post_failure(void *arg)
 		fail(c, c->failure.code, "%s", c->failure.text);
 }
 
-void rc__gcs_send(rc_gcs *g, rc_method method, const void *request, const ProtobufCMessageDescriptor *reply, unsigned flags, uint64_t timeout_ms,
-                  rc_gcs_fn fn, void *arg)
+void rc__gcs_send(rc_gcs *g, rc_method method, const void *request, const ProtobufCMessageDescriptor *reply, unsigned flags,
+                  uint64_t timeout_ms, rc_gcs_fn fn, void *arg)
 {
 	const char *path = rc_method_path(g->dialect, method);
 	call *c = rc_alloc(sizeof *c);
 
-	*c = (call){ .g = g, .method = method, .path = path ? path : "call", .reply = reply, .flags = flags, .timeout_ms = timeout_ms, .fn = fn, .arg = arg };
+	*c = (call){ .g = g, .method = method, .path = path ? path : "call", .reply = reply, .flags = flags, .timeout_ms = timeout_ms };
+	c->fn = fn;
+	c->arg = arg;
 	rc__gcs_hold(g);
 	rc_list_append(&g->calls, &c->all);
 	rc_list_init(&c->wait);

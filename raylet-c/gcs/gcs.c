@@ -41,7 +41,8 @@ static void on_config(void *arg, const rc_error *error, const void *reply)
 	g->config_text = rc_strdup(RC_GET_STR(r, config));
 	g->config = json_loads(*g->config_text ? g->config_text : "{}", 0, &where);
 	if (!json_is_object(g->config)) {
-		rc__gcs_tell_failed(g, RC_E_INVALID, "GCS %s: the internal config is no JSON object (line %d: %s)", g->address, where.line, where.text);
+		rc__gcs_tell_failed(g, RC_E_INVALID, "GCS %s: the internal config is no JSON object (line %d: %s)", g->address, where.line,
+		                    where.text);
 		return;
 	}
 	rc_timer_stop(g->deadline);
@@ -187,8 +188,8 @@ static void on_check(void *arg, const rc_error *error, const void *reply)
 	if (error)
 		rc_warn("the check whether the head holds this node for alive failed: %s", error->text);
 	else if (r->n_raylet_alive > 0 && !r->raylet_alive[0])
-		rc__gcs_tell_buried(g, "the head does not hold this node for alive: it was restarted without its data, or this node did not answer its "
-		                       "health checks in time");
+		rc__gcs_tell_buried(g, "the head does not hold this node for alive: it was restarted without its data, or this node did not "
+		                       "answer its health checks in time");
 }
 
 static void check(void *arg)
@@ -289,7 +290,8 @@ void rc_gcs_kv_get(rc_gcs *g, const char *space, const char *key, rc_gcs_kv_fn f
 
 	RC_SET_BYTES(request, namespace_, space, strlen(space));
 	RC_SET_BYTES(request, key, key, strlen(key));
-	rc__gcs_send(g, RC_M_KV_GET, &request, &rw__internal_kvget_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g), on_kv, ask(g, NULL, fn, arg));
+	rc__gcs_send(g, RC_M_KV_GET, &request, &rw__internal_kvget_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g), on_kv,
+	             ask(g, NULL, fn, arg));
 }
 
 void rc_gcs_kv_put(rc_gcs *g, const char *space, const char *key, rc_view value, bool overwrite, rc_gcs_fn fn, void *arg)

@@ -88,8 +88,8 @@ enum {
 	RC__GCS_ONCE = 1, /* one try, also while the head is away */
 	RC__GCS_OWN = 2   /* fn is this folder's: it is called even after the end (RC_E_CANCELLED), to free its arg */
 };
-void rc__gcs_send(rc_gcs *g, rc_method method, const void *request, const ProtobufCMessageDescriptor *reply, unsigned flags, uint64_t timeout_ms,
-                  rc_gcs_fn fn, void *arg);
+void rc__gcs_send(rc_gcs *g, rc_method method, const void *request, const ProtobufCMessageDescriptor *reply, unsigned flags,
+                  uint64_t timeout_ms, rc_gcs_fn fn, void *arg);
 uint64_t rc__gcs_timeout(const rc_gcs *g); /* of a usual call */
 void rc__gcs_calls_init(rc_gcs *g);
 void rc__gcs_calls_end(rc_gcs *g);

@@ -109,7 +109,8 @@ static void went(rc_gcs *g, const rc_id *id, const Rw__NodeDeathInfo *death, con
 	if (e->node.alive) {
 		e->node.alive = false;
 		g->n_alive--;
-		rc_info("node %s at %s is dead: %s", rc_id_to_hex(id).s, e->node.address, *e->node.death_text ? e->node.death_text : "no reason was given");
+		rc_info("node %s at %s is dead: %s", rc_id_to_hex(id).s, e->node.address,
+		        *e->node.death_text ? e->node.death_text : "no reason was given");
 		if (g->ops.node_removed)
 			g->ops.node_removed(g->ctx, &e->node);
 		if (g->ended)
@@ -138,8 +139,8 @@ void rc__gcs_node_info(rc_gcs *g, const Rw__GcsNodeInfo *info)
 	if (RC_GET(info, state) == rc_enum_value(g->dialect, RC_V_NODE_DEAD))
 		went(g, &id, info->death_info, NULL);
 	else
-		came(g, &id, RC_GET_STR(info, node_manager_address), RC_GET(info, node_manager_port), RC_GET(info, object_manager_port), info->n_labels,
-		     info->labels);
+		came(g, &id, RC_GET_STR(info, node_manager_address), RC_GET(info, node_manager_port), RC_GET(info, object_manager_port),
+		     info->n_labels, info->labels);
 }
 
 void rc__gcs_node_liveness(rc_gcs *g, const Rw__GcsNodeAddressAndLiveness *info, rc_view key)
@@ -227,7 +228,8 @@ void rc__gcs_fetch_nodes(rc_gcs *g)
 	} else {
 		Rw__GetAllNodeInfoRequest request = RW__GET_ALL_NODE_INFO_REQUEST__INIT;
 
-		rc__gcs_send(g, RC_M_GET_ALL_NODE_INFO, &request, &rw__get_all_node_info_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g), on_infos, l);
+		rc__gcs_send(g, RC_M_GET_ALL_NODE_INFO, &request, &rw__get_all_node_info_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g),
+		             on_infos, l);
 	}
 }
 

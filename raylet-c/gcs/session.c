@@ -17,9 +17,14 @@ typedef struct search {
 	int n;
 } search;
 
+static const char *or_empty(const char *s)
+{
+	return s ? s : "";
+}
+
 static void finish(search *s, const rc_error *error)
 {
-	rc_gcs_session session = { s->facts[NAME] ? s->facts[NAME] : "", s->facts[DIR] ? s->facts[DIR] : "", s->facts[TEMP] ? s->facts[TEMP] : "" };
+	rc_gcs_session session = { or_empty(s->facts[NAME]), or_empty(s->facts[DIR]), or_empty(s->facts[TEMP]) };
 
 	if (!s->g->ended)
 		s->fn(s->arg, error, error ? NULL : &session);
@@ -70,7 +75,8 @@ static void ask_key(search *s)
 	if (s->n > NAME && in_nodes) {
 		Rw__GetAllNodeInfoRequest all = RW__GET_ALL_NODE_INFO_REQUEST__INIT;
 
-		rc__gcs_send(g, RC_M_GET_ALL_NODE_INFO, &all, &rw__get_all_node_info_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g), on_nodes, s);
+		rc__gcs_send(g, RC_M_GET_ALL_NODE_INFO, &all, &rw__get_all_node_info_reply__descriptor, RC__GCS_OWN, rc__gcs_timeout(g), on_nodes,
+		             s);
 		return;
 	}
 	if (s->n == N_FACTS) {

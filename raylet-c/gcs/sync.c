@@ -113,7 +113,8 @@ static void on_one(rc_gcs *g, const Rw__SyncerRaySyncMessage *m)
 
 	if (rc_id_eq(&node, &g->node_id) || !(is_view || is_command))
 		return;
-	body = rc_unpack(g->dialect, is_view ? &rw__syncer__resource_view_sync_message__descriptor : &rw__syncer__commands_sync_message__descriptor,
+	body = rc_unpack(g->dialect, is_view ? &rw__syncer__resource_view_sync_message__descriptor
+	                 : &rw__syncer__commands_sync_message__descriptor,
 	                 RC_GET_VIEW(m, sync_message));
 	if (!body)
 		rc_warn("a malformed %s of node %s on the sync stream is left out", is_view ? "resource view" : "command", rc_id_to_hex(&node).s);
@@ -131,7 +132,8 @@ static void on_message(void *arg, rc_view bytes)
 
 	if (g->ended)
 		return;
-	message = rc_unpack(g->dialect, batched(g) ? &rw__syncer__ray_sync_message_batch__descriptor : &rw__syncer__ray_sync_message__descriptor, bytes);
+	message = rc_unpack(g->dialect, batched(g) ? &rw__syncer__ray_sync_message_batch__descriptor
+	                    : &rw__syncer__ray_sync_message__descriptor, bytes);
 	if (!message) {
 		rc_warn("a malformed message of %zu bytes on the sync stream is left out", bytes.n);
 		return;

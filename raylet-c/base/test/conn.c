@@ -171,7 +171,8 @@ static void bad_input(const void *bytes, size_t n, const char *why)
 
 static void refuses(void)
 {
-	int64_t cookie[3] = { 77, 1, 0 }, longer[3] = { INT64_C(0x5241590000000000), 5, 1001 }, negative[3] = { INT64_C(0x5241590000000000), 5, -1 };
+	const int64_t good = INT64_C(0x5241590000000000);
+	int64_t cookie[3] = { 77, 1, 0 }, longer[3] = { good, 5, 1001 }, negative[3] = { good, 5, -1 };
 
 	bad_input(cookie, 24, "bad cookie 0x000000000000004d in a frame header");
 	bad_input(longer, 24, "message type 5 of 1001 bytes: at most 1000 are allowed");

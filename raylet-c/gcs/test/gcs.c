@@ -79,7 +79,8 @@ static void answer_nodes(rc_request *r, bool liveness)
 
 	if (liveness) {
 		Rw__GetAllNodeAddressAndLivenessReply reply = RW__GET_ALL_NODE_ADDRESS_AND_LIVENESS_REPLY__INIT;
-		Rw__GcsNodeAddressAndLiveness nodes[2] = { RW__GCS_NODE_ADDRESS_AND_LIVENESS__INIT, RW__GCS_NODE_ADDRESS_AND_LIVENESS__INIT }, *list[2];
+		Rw__GcsNodeAddressAndLiveness nodes[2] = { RW__GCS_NODE_ADDRESS_AND_LIVENESS__INIT,
+		                                           RW__GCS_NODE_ADDRESS_AND_LIVENESS__INIT }, *list[2];
 
 		for (int i = 0; i < 2; i++) {
 			RC_SET_ID(nodes[i], node_id, &ids[i]);
@@ -440,7 +441,8 @@ static bool is_over(void)
 
 static void begin_at(const char *where, uint64_t timeout_ms)
 {
-	static const rc_gcs_ops ops = { .connected = op_connected, .failed = op_failed, .node_added = op_added, .node_removed = op_removed, .job = op_job,
+	static const rc_gcs_ops ops = { .connected = op_connected, .failed = op_failed, .node_added = op_added, .node_removed = op_removed,
+	                                .job = op_job,
 		                        .worker_died = op_worker_died, .buried = op_buried, .lost = op_lost };
 	rc_server_options server = { .ip = "127.0.0.1", .serve = serve };
 	rc_rpc_options rpc_options = { 0 };

@@ -50,7 +50,8 @@ static void on_value(void *arg, const rc_error *error, rc_view value)
 static void on_session(void *arg, const rc_error *error, const rc_gcs_session *s)
 {
 	(void)arg;
-	printf("session: %s name %s dir %s temp %s\n", error ? error->text : "ok", s ? s->session_name : "", s ? s->session_dir : "", s ? s->temp_dir : "");
+	printf("session: %s name %s dir %s temp %s\n", error ? error->text : "ok", s ? s->session_name : "", s ? s->session_dir : "",
+	       s ? s->temp_dir : "");
 }
 
 static void try_calls(void)
@@ -59,7 +60,8 @@ static void try_calls(void)
 	Rw__Address address = RW__ADDRESS__INIT;
 	Rw__JobTableData job = RW__JOB_TABLE_DATA__INIT;
 	Rw__JobConfig config = RW__JOB_CONFIG__INIT;
-	rc_id worker_id = rc_id_random(RC_WORKER_ID), job_id = rc_id_from("\x77\x01\0\0", 4), driver = rc_id_nil(RC_WORKER_ID), nil = rc_id_nil(RC_JOB_ID);
+	rc_id worker_id = rc_id_random(RC_WORKER_ID), job_id = rc_id_from("\x77\x01\0\0", 4);
+	rc_id driver = rc_id_nil(RC_WORKER_ID), nil = rc_id_nil(RC_JOB_ID);
 
 	RC_SET_ID(address, node_id, rc_gcs_node_id(gcs));
 	address.ip_address = (char *)ip;
@@ -142,7 +144,8 @@ static void on_failed(void *ctx, const rc_error *error)
 static void on_added(void *ctx, rc_gcs_node *node)
 {
 	(void)ctx;
-	printf("node added: %s at %s, objects %s, %zu labels\n", rc_id_to_hex(&node->id).s, node->address, node->object_address, node->n_labels);
+	printf("node added: %s at %s, objects %s, %zu labels\n", rc_id_to_hex(&node->id).s, node->address, node->object_address,
+	       node->n_labels);
 }
 
 static void on_removed(void *ctx, rc_gcs_node *node)
@@ -195,7 +198,8 @@ static void serve(void *ctx, rc_request *request, const char *path, size_t n, rc
 
 int main(int argc, char **argv)
 {
-	static const rc_gcs_ops ops = { .connected = on_connected, .failed = on_failed, .node_added = on_added, .node_removed = on_removed, .job = on_job,
+	static const rc_gcs_ops ops = { .connected = on_connected, .failed = on_failed, .node_added = on_added, .node_removed = on_removed,
+	                                .job = on_job,
 		                        .worker_died = on_worker_died, .view = on_view, .global_gc = on_gc, .buried = on_end, .lost = on_end };
 	rc_gcs_options options = { .node_id = rc_id_random(RC_NODE_ID), .connect_timeout_ms = 5000 };
 	rc_rpc_options rpc_options = { 0 };
