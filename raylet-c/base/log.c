@@ -86,8 +86,8 @@ void rc_log_write(rc_level level, const char *file, int line, const char *format
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &day);
 	head = snprintf(text, sizeof text, "[%04d-%02d-%02d %02d:%02d:%02d,%03d %c %d %ld] (raylet) %s:%d: ", day.tm_year + 1900,
-	                day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec, (int)(now.tv_nsec / 1000000), "DIWE"[level], (int)getpid(),
-	                syscall(SYS_gettid), slash ? slash + 1 : file, line);
+	                day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec, (int)(now.tv_nsec / 1000000), "DIWE"[level],
+	                (int)getpid(), syscall(SYS_gettid), slash ? slash + 1 : file, line);
 	if (head < 0 || (size_t)head >= sizeof text - 2)
 		return;
 	va_start(args, format);
