@@ -118,6 +118,9 @@ struct rc_client { /* one connection of the raylet socket: worker or driver */
 	rc_buf job_config;   /* a driver's, serialized */
 	rc_link waits;       /* of rc_client_wait */
 	size_t n_waits;
+	rc_link gets;        /* 2.60.0: of client_get */
+	size_t n_gets;
+	int64_t next_get;
 };
 int rc_worker_socket_open(rc_daemon *n, rc_error *error);
 

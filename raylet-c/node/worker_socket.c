@@ -1,7 +1,7 @@
 /* The raylet socket: what workers and drivers of this node say. One table of messages, a handler for each: decode, act, answer.
  *
  * A client that sends what it may not (malformed, unknown, out of order) is closed with a line in the log; its process is
- * then treated as any worker whose connection broke. Limits: 64 MiB a frame, 10,000 open waits a client.
+ * then treated as any worker whose connection broke. Limits: 64 MiB a frame, 10,000 open waits and as many open gets a client.
  *
  * 2.35.0 sends UNBLOCKED after almost every step, also when nothing was blocked: it is idempotent. */
 #include <stdio.h>
@@ -21,6 +21,19 @@ typedef struct client_wait { /* a WAIT or WAIT_ACTOR_ARGS that is open */
 	rc_id task_id;
 	int attempt;
 } client_wait;
+
+typedef struct client_get { /* GET_OBJECTS of 2.60.0 that is open: each ends by itself, for the threads of one worker */
+	rc_link link;
+	int64_t number; /* counted from 0 on the connection: what CANCEL_GET names */
+} client_get;
+
+static void get_free(rc_client *c, client_get *g)
+{
+	rc_objects_client_gone(c->node->objects, g);
+	rc_list_remove(&g->link);
+	c->n_gets--;
+	free(g);
+}
 
 static void wait_free(client_wait *w)
 {
@@ -123,15 +136,34 @@ static int on_get(rc_client *c, rc_view body, rc_error *e)
 	rc_object_ref *refs;
 	if (rc_decode_get_objects(c->node->dialect, body, &m, e) || refs_of(&m.objects, &refs, e))
 		return -1;
-	rc_objects_get(c->node->objects, c, refs, m.objects.n, m.fetch_only);
+	void *key = c;
+	if (!c->node->v235) {
+		if (c->n_gets >= MAX_WAITS) {
+			free(refs);
+			return rc_fail(e, RC_E_FULL, "more than %d open gets", MAX_WAITS);
+		}
+		client_get *g = rc_alloc(sizeof(*g));
+		g->number = c->next_get++;
+		rc_list_append(&c->gets, &g->link);
+		c->n_gets++;
+		key = g;
+	}
+	rc_objects_get(c->node->objects, key, refs, m.objects.n, m.fetch_only);
 	free(refs);
 	return 0;
 }
 
 static int on_cancel_get(rc_client *c, rc_view body, rc_error *e)
 {
-	(void)body, (void)e;
+	int64_t number;
+	if (rc_decode_cancel_get(c->node->dialect, body, &number, e))
+		return -1;
 	rc_objects_get_cancel(c->node->objects, c);
+	RC_LIST_FOREACH(l, &c->gets) {
+		client_get *g = RC_CONTAINER(l, client_get, link);
+		if (number < 0 || g->number == number)
+			get_free(c, g);
+	}
 	return 0;
 }
 
@@ -155,7 +187,7 @@ static int on_blocked(rc_client *c, rc_view body, rc_error *e)
 static int on_unblocked(rc_client *c, rc_view body, rc_error *e)
 {
 	(void)body, (void)e;
-	rc_objects_get_cancel(c->node->objects, c);
+	rc_objects_get_cancel(c->node->objects, c); /* 2.35.0; in 2.60.0 gets are cancelled one by one */
 	set_blocked(c, false);
 	return 0;
 }
@@ -335,6 +367,7 @@ static void client_accepted(void *ctx, rc_conn *conn)
 	c->node = ctx;
 	c->conn = conn;
 	rc_list_init(&c->waits);
+	rc_list_init(&c->gets);
 	rc_conn_set_user(conn, c);
 }
 
@@ -373,6 +406,8 @@ static void client_closed(void *ctx, rc_conn *conn, const char *reason)
 			rc_objects_fetch_end(node->objects, w->fetch);
 		wait_free(w);
 	}
+	RC_LIST_FOREACH(l, &c->gets)
+		get_free(c, RC_CONTAINER(l, client_get, link));
 	rc_objects_client_gone(node->objects, c);
 	if (c->registering)
 		rc_pool_register_cancel(node->pool, c);
