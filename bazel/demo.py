@@ -143,7 +143,7 @@ def on_node(venv, env, address, name, keep):
     raylet = node_raylet()
     cost["memory"] = pss_mb(raylet)
     before = cpu_seconds(raylet)
-    results = job(venv, env, address, keep)
+    results = job(venv, env, address, os.path.join(keep, name))
     cost["job"] = float(results["seconds"])
     cost["cpu"] = cpu_seconds(raylet) - before
     print("    loss %s\n    checkpoint %s" % (results["loss"], results["checkpoint"]), flush=True)
