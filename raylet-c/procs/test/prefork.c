@@ -332,5 +332,6 @@ int main(void)
 	rc_loop_destroy(loop);
 	char *clean = rc_sprintf("rm -r %s", dir);
 	CHECK(system(clean) == 0);
+	free(clean);
 	return test_end();
 }
