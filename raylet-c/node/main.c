@@ -297,6 +297,9 @@ static int build_resources(rc_daemon *n, rc_error *e)
 	c.worker_cap = rc_gcs_config_bool(n->gcs, "worker_cap_enabled", c.worker_cap);
 	c.cap_first_ms = (uint64_t)rc_gcs_config_int(n->gcs, "worker_cap_initial_backoff_delay_ms", (int64_t)c.cap_first_ms);
 	c.cap_max_ms = (uint64_t)rc_gcs_config_int(n->gcs, "worker_cap_max_backoff_delay_ms", (int64_t)c.cap_max_ms);
+	c.worker_retries = (int)rc_gcs_config_int(n->gcs, "pop_worker_max_retries", c.worker_retries);
+	int64_t shapes = rc_gcs_config_int(n->gcs, "max_resource_shapes_per_load_report", (int64_t)c.max_shapes);
+	c.max_shapes = shapes >= 0 ? (size_t)shapes : c.max_shapes;
 	n->leases = rc_leases_create(&c);
 	rc_bundles_on_removed(n->bundles, rc_leases_bundle_removed, n->leases);
 	return 0;
