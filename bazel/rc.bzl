@@ -24,7 +24,8 @@ RC_LINKOPTS = select({
     "//conditions:default": LINK_FLAGS,
 })
 
-def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = []):
+def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = [],
+               not_under_tsan = []):
     """The library of a folder, its unit tests, fuzz targets and the list of its files.
 
     Args:
@@ -36,6 +37,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
       test_data: files that the tests read, besides test/data.
       test_deps: libraries that only its tests include.
       replay_deps: libraries that only its fuzz targets include.
+      not_under_tsan: tests that cannot hold there; bazel/test.sh says which and why.
     """
     native.cc_library(
         name = name,
@@ -65,6 +67,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
             data = native.glob(["test/data/**"], allow_empty = True) + test_data,
             linkopts = RC_LINKOPTS,
             linkstatic = True,
+            tags = ["not_under_tsan"] if source[len("test/"):-len(".c")] in not_under_tsan else [],
             deps = [":" + name, ":test_headers", "//bazel:tsan_suppressions"] + deps + test_deps,
         )
     for source in native.glob(["fuzz/*.c"], allow_empty = True):
