@@ -243,7 +243,7 @@ void rc__client_has(rc_store *s, rc__client *client, rc__object *o); /* counts o
 void rc__segment_gone(rc_store *s, int64_t unique_id); /* clients must be sent it anew, were its number to come back */
 
 /* spill.c */
-int rc__spill_open(rc_store *s, const rc_store_options *o, rc_error *e);
+void rc__spill_open(rc_store *s, const rc_store_options *o);
 void rc__spill_end(rc_store *s);
 void rc__spill_check(rc_store *s); /* starts what the threshold and the creation queue ask for */
 bool rc__spilling(const rc_store *s);

@@ -474,24 +474,24 @@ static void open_files(rc_store *s, const rc_store_options *o)
 	rc_error_log("no folder for spilled objects can be used: a full store will refuse objects");
 }
 
-int rc__spill_open(rc_store *s, const rc_store_options *o, rc_error *e)
+void rc__spill_open(rc_store *s, const rc_store_options *o)
 {
 	const char *type = s->config.spill_type ? s->config.spill_type : "filesystem";
+	bool files = strcmp(type, "filesystem") == 0;
 
 	s->files = rc_map_create();
 	s->external = rc_map_create();
 	if (!s->config.spilling) {
 		s->spill_type = rc_strdup("");
-		return 0;
-	}
-	if (strcmp(type, "filesystem") == 0) {
+	} else if (files) {
 		open_files(s, o);
-		return 0;
+	} else if (s->ops.spill_external && s->ops.restore_external) {
+		s->spill_type = rc_strdup(type);
+	} else {
+		rc_error_log("object_spilling_config: storage of type %s cannot be used by this node; it spills to files in %s", type,
+		             o->session_dir ? o->session_dir : "no folder");
+		open_files(s, o);
 	}
-	if (!s->ops.spill_external || !s->ops.restore_external)
-		return rc_fail(e, RC_E_UNSUPPORTED, "object_spilling_config: storage of type %s cannot be used here, only filesystem", type);
-	s->spill_type = rc_strdup(type);
-	return 0;
 }
 
 void rc__spill_end(rc_store *s)

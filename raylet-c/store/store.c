@@ -196,10 +196,11 @@ rc_store *rc_store_create(rc_loop *loop, const rc_dialect *d, const rc_store_opt
 	pthread_mutex_init(&s->jobs_lock, NULL);
 	pthread_cond_init(&s->jobs_cond, NULL);
 	if (rc_store_config_read(options->system_config, &s->config, e) < 0 || open_arena(s, options, e) < 0 ||
-	    rc__serve(s, options->socket_path, e) < 0 || rc__spill_open(s, options, e) < 0) {
+	    rc__serve(s, options->socket_path, e) < 0) {
 		rc_store_destroy(s);
 		return NULL;
 	}
+	rc__spill_open(s, options);
 	open_fallback(s, options);
 	return s;
 }

@@ -66,7 +66,8 @@ typedef struct rc_store_ops {
 	/* Creation is blocked: processes should collect garbage, so that references go. At most once a second. */
 	void (*full)(void *ctx);
 	/* Storage other than files (rc_store_spill_type is not "filesystem"): through Ray's IO workers, which read and write
-	 * objects as clients of the socket. Arrays are borrowed for the call. Answer each by the function named, once, later. */
+	 * objects as clients of the socket. Arrays are borrowed for the call. Answer each by the function named, once, later.
+	 * Without the first two such a configuration spills to files, with an error in the log. */
 	void (*spill_external)(void *ctx, uint64_t job, const rc_id *ids, const rc_owner *owners, size_t n); /* rc_store_external_spilled */
 	void (*restore_external)(void *ctx, uint64_t job, const rc_id *id, const char *url);               /* rc_store_external_restored */
 	void (*delete_external)(void *ctx, const char *const *urls, size_t n);                            /* no answer */
