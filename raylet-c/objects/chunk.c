@@ -152,7 +152,8 @@ static int read_owner(const rc_dialect *d, cursor *c, rc_owner *ret, rc_error *e
 	return 0;
 }
 
-int rc__om_chunk_parse(const rc_dialect *d, const rc__om_push_fields *f, const rc_view *pieces, size_t n_pieces, rc__om_chunk *ret, rc_error *e)
+int rc__om_chunk_parse(const rc_dialect *d, const rc__om_push_fields *f, const rc_view *pieces, size_t n_pieces, rc__om_chunk *ret,
+                       rc_error *e)
 {
 	cursor c = { .pieces = pieces, .n = n_pieces };
 	rc__om_chunk chunk = { 0 };

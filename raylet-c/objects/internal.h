@@ -104,10 +104,11 @@ void rc__om_kick(rc_objects *o); /* runs due callbacks soon */
 typedef struct rc__om_call rc__om_call;
 typedef void (*rc__om_reply_fn)(void *arg, int status, rc_view reply, const char *detail);
 /* Never calls back inside. message is packed here. NULL: the release has no such method (logged). */
-rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, const void *message, uint64_t timeout_ms, rc__om_reply_fn fn, void *arg);
+rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, const void *message, uint64_t timeout_ms,
+                         rc__om_reply_fn fn, void *arg);
 /* head and body one after the other, body not copied; unref as rc_call_zero_copy, also after the module's end. */
-rc__om_call *rc__om_send_chunk(rc_objects *o, const char *target, rc_view head, rc_view body, rc_task_fn unref, void *unref_arg, uint64_t timeout_ms,
-                               rc__om_reply_fn fn, void *arg);
+rc__om_call *rc__om_send_chunk(rc_objects *o, const char *target, rc_view head, rc_view body, rc_task_fn unref, void *unref_arg,
+                               uint64_t timeout_ms, rc__om_reply_fn fn, void *arg);
 void rc__om_drop(rc__om_call *call); /* NULL is fine */
 bool rc__om_node_address(rc_objects *o, const rc_id *node, char ret[RC__OM_ADDRESS]);
 bool rc__om_node_dead(rc_objects *o, const rc_id *node);
@@ -279,7 +280,8 @@ typedef struct rc__om_chunk {
 	size_t piece, offset, n;           /* where the payload begins in the pieces, and its length */
 } rc__om_chunk;
 void rc__om_push_fields_find(const rc_dialect *d, rc__om_push_fields *ret);
-int rc__om_chunk_parse(const rc_dialect *d, const rc__om_push_fields *f, const rc_view *pieces, size_t n_pieces, rc__om_chunk *ret, rc_error *e) RC_WARN_UNUSED;
+int rc__om_chunk_parse(const rc_dialect *d, const rc__om_push_fields *f, const rc_view *pieces, size_t n_pieces, rc__om_chunk *ret,
+                       rc_error *e) RC_WARN_UNUSED;
 /* The bytes before the payload of a Push message. */
 void rc__om_chunk_head(const rc_dialect *d, const rc__om_push_fields *f, const rc_id *push_id, const rc__om_chunk *c, rc_buf *out);
 /* The length of chunk index of an object, 0 when there is no such chunk. */

@@ -60,7 +60,8 @@ static rc__om_call *new_call(rc_objects *o, rc__om_reply_fn fn, void *arg)
 	return call;
 }
 
-rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, const void *message, uint64_t timeout_ms, rc__om_reply_fn fn, void *arg)
+rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, const void *message, uint64_t timeout_ms,
+                         rc__om_reply_fn fn, void *arg)
 {
 	const char *path = rc_method_path(o->dialect, method);
 	rc__om_call *call;
@@ -77,12 +78,13 @@ rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, co
 	return call;
 }
 
-rc__om_call *rc__om_send_chunk(rc_objects *o, const char *target, rc_view head, rc_view body, rc_task_fn unref, void *unref_arg, uint64_t timeout_ms,
-                               rc__om_reply_fn fn, void *arg)
+rc__om_call *rc__om_send_chunk(rc_objects *o, const char *target, rc_view head, rc_view body, rc_task_fn unref, void *unref_arg,
+                               uint64_t timeout_ms, rc__om_reply_fn fn, void *arg)
 {
 	rc__om_call *call = new_call(o, fn, arg);
 
-	call->id = rc_call_zero_copy(o->options.rpc, target, rc_method_path(o->dialect, RC_M_OM_PUSH), head, body, unref, unref_arg, timeout_ms, on_reply, call);
+	call->id = rc_call_zero_copy(o->options.rpc, target, rc_method_path(o->dialect, RC_M_OM_PUSH), head, body, unref, unref_arg,
+	                             timeout_ms, on_reply, call);
 	return call;
 }
 
@@ -167,6 +169,7 @@ static void defaults(rc_objects_options *p)
 	p->report_batch = p->report_batch ? p->report_batch : 2000;
 	p->args_memory_fraction = p->args_memory_fraction > 0 ? p->args_memory_fraction : 0.7;
 	p->fetch_fail_timeout_ms = p->fetch_fail_timeout_ms ? p->fetch_fail_timeout_ms : 600000;
+	p->unreachable_failures = p->unreachable_failures ? p->unreachable_failures : 8; /* about 11 s */
 	p->free_period_ms = p->free_period_ms ? p->free_period_ms : 1000;
 }
 
@@ -252,7 +255,8 @@ bool rc__om_node_dead(rc_objects *o, const rc_id *node)
 
 /* ---- events ---- */
 
-void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client)
+void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size,
+                       rc_source source, bool by_client)
 {
 	(void)data_size;
 	(void)metadata_size;
@@ -400,7 +404,8 @@ static void serve_free(rc_objects *o, rc_request *r, const char *name, rc_view b
 	rc_reply(r, (rc_view){ 0 });
 }
 
-_Static_assert(offsetof(Rw__FreeObjectsRequest, object_ids) == offsetof(Rw__FreeLocalObjectsRequest, object_ids), "serve_free reads both as one");
+_Static_assert(offsetof(Rw__FreeObjectsRequest, object_ids) == offsetof(Rw__FreeLocalObjectsRequest, object_ids),
+               "serve_free reads both as one");
 
 bool rc_objects_serve(rc_objects *o, rc_request *r, rc_method method, rc_view bytes)
 {
@@ -467,11 +472,12 @@ void rc_objects_debug(const rc_objects *o, rc_buf *out)
 	rc_buf_printf(out, "- received: %llu bytes, %llu chunks, %llu chunks not wanted\n", N(bytes_in), N(chunks_in), N(chunks_dropped));
 	rc_buf_printf(out, "- error objects stored: %llu\n", N(objects_failed));
 	rc_buf_printf(out, "LocalObjectManager:\n- pinned objects: %llu\n- held by arguments: %llu bytes\n", N(pinned), N(args_held_bytes));
-	rc_buf_printf(out, "PushManager:\n- pushes in flight: %llu\n- bytes in flight: %llu\n", N(sending), (unsigned long long)o->bytes_in_flight);
+	rc_buf_printf(out, "PushManager:\n- pushes in flight: %llu\n- bytes in flight: %llu\n", N(sending),
+	              (unsigned long long)o->bytes_in_flight);
 	rc_buf_printf(out, "- sent: %llu bytes, %llu chunks; failed pushes: %llu\n", N(bytes_out), N(chunks_out), N(pushes_failed));
-	rc_buf_printf(out, "OwnershipBasedObjectDirectory:\n- owners polled: %llu\n- location reports: %llu sent, %llu waiting\n", N(owners_polled),
-	              N(reports_sent), N(reports_waiting));
-	rc_buf_printf(out, "PullManager:\n- objects wanted: %llu, active: %llu, in transfer: %llu\n- retries: %llu\n- waiting for room: %s\n", N(pulls_wanted),
-	              N(pulls_active), N(receiving), N(pull_retries), o->pulls_queued ? "yes" : "no");
+	rc_buf_printf(out, "OwnershipBasedObjectDirectory:\n- owners polled: %llu\n- location reports: %llu sent, %llu waiting\n",
+	              N(owners_polled), N(reports_sent), N(reports_waiting));
+	rc_buf_printf(out, "PullManager:\n- objects wanted: %llu, active: %llu, in transfer: %llu\n- retries: %llu\n- waiting for room: %s\n",
+	              N(pulls_wanted), N(pulls_active), N(receiving), N(pull_retries), o->pulls_queued ? "yes" : "no");
 #undef N
 }

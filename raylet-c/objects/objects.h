@@ -49,6 +49,7 @@ typedef struct rc_objects_options {
 	unsigned report_batch;        /* max_object_report_batch_size: 2000 */
 	double args_memory_fraction;  /* max_task_args_memory_fraction: 0.7 of the store for rc_objects_fetch_hold */
 	unsigned fetch_fail_timeout_ms; /* fetch_fail_timeout_milliseconds: 600000; an object that exists nowhere fails then */
+	unsigned unreachable_failures; /* failed calls in a row, pauses doubling from 100 ms, until pulls of an owner fail: 8 */
 	unsigned free_period_ms;      /* free_objects_period_milliseconds: 1000; 2.35.0, frees told to other nodes are batched */
 } rc_objects_options;
 
@@ -70,7 +71,8 @@ void rc_objects_destroy(rc_objects *o); /* no callbacks come; before rc_rpc_dest
 /* ---- events ---- */
 
 /* From the store's ops, as they come; fine before rc_objects_create has returned (o is NULL then). */
-void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client);
+void rc_objects_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size,
+                       rc_source source, bool by_client);
 void rc_objects_gone(rc_objects *o, const rc_id *id, const rc_owner *owner, bool spilled);
 void rc_objects_spilled(rc_objects *o, const rc_id *id, const rc_owner *owner, const char *url);
 /* From the head's channels. The second is for workers of any node, drivers included. */

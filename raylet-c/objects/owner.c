@@ -23,7 +23,6 @@ enum {
 	CALL_TIMEOUT_MS = 60000,
 	FIRST_PAUSE_MS = 100,
 	LAST_PAUSE_MS = 5000,
-	UNREACHABLE_FAILURES = 8,    /* after about 11 s */
 	GIVE_UP_MS = 600000,
 };
 
@@ -201,7 +200,7 @@ void rc__om_owner_failed(rc__om_owner *w, int status, const char *what, const ch
 		pause *= 2;
 	rc_debug("%s to owner %s at %s failed: status %d, %s", what, rc_id_to_hex(&w->address.worker_id).s, w->target, status, detail);
 	w->retry = rc_timer_start(w->o->loop, pause < LAST_PAUSE_MS ? pause : LAST_PAUSE_MS, 0, on_retry, w);
-	if (w->failures != UNREACHABLE_FAILURES)
+	if (w->failures != w->o->options.unreachable_failures)
 		return;
 	if (count_subs(w) > 0)
 		rc_warn("owner %s at %s cannot be reached: %s", rc_id_to_hex(&w->address.worker_id).s, w->target, detail);
@@ -227,7 +226,8 @@ void rc__om_owners_tick(rc_objects *o)
 		rc__om_owner *w = value;
 
 		if (w->failing_since && now - w->failing_since > GIVE_UP_MS) {
-			rc_warn("owner %s at %s counts as dead: not reached for %d s", rc_id_to_hex(&w->address.worker_id).s, w->target, GIVE_UP_MS / 1000);
+			rc_warn("owner %s at %s counts as dead: not reached for %d s", rc_id_to_hex(&w->address.worker_id).s, w->target,
+			        GIVE_UP_MS / 1000);
 			owner_dead(w);
 			return; /* callbacks may have changed the map; the others come with the next tick */
 		}

@@ -145,7 +145,8 @@ void rc__om_pin_sealed(rc_objects *o, const rc_id *id, const rc_owner *owner)
 {
 	pin *p;
 
-	if (owner->worker_id.n != RC_WORKER_ID || rc_map_get_id(o->pins, id) || rc__om_owner_known_dead(o, owner) || !rc_store_pin(o->store, id))
+	if (owner->worker_id.n != RC_WORKER_ID || rc_map_get_id(o->pins, id) || rc__om_owner_known_dead(o, owner) ||
+	    !rc_store_pin(o->store, id))
 		return;
 	p = add(o, id, owner);
 	rc_list_append(&o->provisional, &p->provisional);

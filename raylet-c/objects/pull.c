@@ -152,7 +152,9 @@ static void on_failed(rc__om_sub *s, rc__om_failure why)
 	if (w->local)
 		return;
 	rc_info("object %s cannot be located: %s", rc_id_to_hex(&w->id).s,
-	        why == RC__OM_KEY_GONE ? "its owner knows it no more" : why == RC__OM_OWNER_DEAD ? "its owner has died" : "its owner cannot be reached");
+	        why == RC__OM_KEY_GONE     ? "its owner knows it no more"
+	        : why == RC__OM_OWNER_DEAD ? "its owner has died"
+	                                   : "its owner cannot be reached");
 	fail(w, why == RC__OM_KEY_GONE ? RC_V_ERROR_OBJECT_DELETED : RC_V_ERROR_OWNER_DIED);
 }
 
@@ -614,7 +616,8 @@ void rc__om_pulls_tick(rc_objects *o)
 			w->lost_since = now;
 		if (now - w->lost_since < o->options.fetch_fail_timeout_ms)
 			continue;
-		rc_warn("object %s could not be had anywhere for %u s and nobody is making it", rc_id_to_hex(&w->id).s, o->options.fetch_fail_timeout_ms / 1000);
+		rc_warn("object %s could not be had anywhere for %u s and nobody is making it", rc_id_to_hex(&w->id).s,
+		        o->options.fetch_fail_timeout_ms / 1000);
 		fail(w, RC_V_ERROR_FETCH_TIMED_OUT);
 	}
 	o->schedule_due = true; /* room may have come */

@@ -138,7 +138,8 @@ static void send_chunk(flight *f, const uint8_t *bytes, rc_task_fn unref, void *
 	chunk.n = f->n;
 	rc__om_chunk_head(p->o->dialect, &p->o->push_fields, &p->push_id, &chunk, &head);
 	rc_list_append(&p->calls, &f->link);
-	f->call = rc__om_send_chunk(p->o, p->target, rc_view_of(head.p, head.n), rc_view_of(bytes, f->n), unref, unref_arg, CHUNK_TIMEOUT_MS, on_chunk_sent, f);
+	f->call = rc__om_send_chunk(p->o, p->target, rc_view_of(head.p, head.n), rc_view_of(bytes, f->n), unref, unref_arg, CHUNK_TIMEOUT_MS,
+	                            on_chunk_sent, f);
 	rc_buf_free(&head);
 }
 
@@ -235,12 +236,13 @@ static void start_push(rc_objects *o, const rc_id *node, const char *target, con
 		chunk.metadata_size = hold->metadata_size;
 		chunk.owner = hold->owner;
 	} else {
-		if (!rc_store_spilled_url(o->store, object) || !rc_store_sizes(o->store, object, &chunk.data_size, &chunk.metadata_size, &chunk.owner)) {
+		if (!rc_store_spilled_url(o->store, object) ||
+		    !rc_store_sizes(o->store, object, &chunk.data_size, &chunk.metadata_size, &chunk.owner)) {
 			rc_debug("object %s is not here for %s", rc_id_to_hex(object).s, target);
 			return;
 		}
 		if (o->options.chunk_size > MAX_SPILLED_CHUNK) {
-			rc_error_log("spilled object %s cannot be sent: object_manager_default_chunk_size is %llu, at most %d is supported for spilled objects",
+			rc_error_log("spilled object %s cannot be sent: object_manager_default_chunk_size is %llu, at most %d is supported",
 			             rc_id_to_hex(object).s, (unsigned long long)o->options.chunk_size, MAX_SPILLED_CHUNK);
 			return;
 		}

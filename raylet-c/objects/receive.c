@@ -216,7 +216,8 @@ static void on_created(void *arg, rc_store_buffer *b, rc_plasma_error why)
 		return;
 	}
 	if (why != RC_PE_EXISTS) /* then it is being made here: its seal is told */
-		rc_warn("no memory for object %s of %llu bytes (plasma error %d): its pull is repeated", rc_id_to_hex(&v->id).s, (unsigned long long)v->total, (int)why);
+		rc_warn("no memory for object %s of %llu bytes (plasma error %d): its pull is repeated", rc_id_to_hex(&v->id).s,
+		        (unsigned long long)v->total, (int)why);
 	rc__om_receive_end(w);
 	if (!w->local)
 		rc__om_want_retry(w, "no memory for it in the store");
@@ -241,7 +242,8 @@ static rc__om_receive *receive_new(rc__om_want *w, const rc__om_chunk *c)
 /* May end the receive. */
 static void ask_memory(rc__om_receive *v, const rc_owner *owner)
 {
-	rc_store_new object = { .id = v->id, .owner = *owner, .data_size = v->total - v->metadata_size, .metadata_size = v->metadata_size, .source = RC_RECEIVED };
+	rc_store_new object = { .id = v->id, .owner = *owner, .data_size = v->total - v->metadata_size, .metadata_size = v->metadata_size,
+	                        .source = RC_RECEIVED };
 	rc__om_want *w = v->want;
 	uint64_t request = rc_store_create_object(v->o->store, &object, on_created, v);
 
@@ -264,18 +266,21 @@ static bool check(rc_objects *o, const rc__om_chunk *c, const rc__om_receive *v,
 	uint32_t n_chunks;
 
 	if (c->data_size > MAX_OBJECT) {
-		rc_fail(e, RC_E_INVALID, "Push of object %s: data_size %llu is more than an object can have", rc_id_to_hex(&c->object).s, (unsigned long long)c->data_size);
+		rc_fail(e, RC_E_INVALID, "Push of object %s: data_size %llu is more than an object can have", rc_id_to_hex(&c->object).s,
+		        (unsigned long long)c->data_size);
 		return false;
 	}
 	n_chunks = rc__om_chunk_count(c->data_size, o->options.chunk_size);
 	if (c->index >= n_chunks || c->n != rc__om_chunk_length(c->data_size, o->options.chunk_size, c->index)) {
-		rc_fail(e, RC_E_INVALID, "Push of object %s: chunk %u of %u with %zu bytes does not fit data_size %llu and chunks of %llu bytes", rc_id_to_hex(&c->object).s,
-		        c->index, n_chunks, c->n, (unsigned long long)c->data_size, (unsigned long long)o->options.chunk_size);
+		rc_fail(e, RC_E_INVALID, "Push of object %s: chunk %u of %u with %zu bytes does not fit data_size %llu and chunks of %llu bytes",
+		        rc_id_to_hex(&c->object).s, c->index, n_chunks, c->n, (unsigned long long)c->data_size,
+		        (unsigned long long)o->options.chunk_size);
 		return false;
 	}
 	if (v && (v->total != c->data_size || v->metadata_size != c->metadata_size)) {
-		rc_fail(e, RC_E_INVALID, "Push of object %s: data_size %llu and metadata_size %llu differ from %llu and %llu of earlier chunks", rc_id_to_hex(&c->object).s,
-		        (unsigned long long)c->data_size, (unsigned long long)c->metadata_size, (unsigned long long)v->total, (unsigned long long)v->metadata_size);
+		rc_fail(e, RC_E_INVALID, "Push of object %s: data_size %llu and metadata_size %llu differ from %llu and %llu of earlier chunks",
+		        rc_id_to_hex(&c->object).s, (unsigned long long)c->data_size, (unsigned long long)c->metadata_size,
+		        (unsigned long long)v->total, (unsigned long long)v->metadata_size);
 		return false;
 	}
 	return true;

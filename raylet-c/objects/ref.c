@@ -13,7 +13,8 @@ rc_owner rc__om_owner_from_proto(const Rw__Address *a)
 	if (!a)
 		return owner;
 	ip = RC_GET_STR(a, ip_address);
-	if (!a->has_worker_id || a->worker_id.len != RC_WORKER_ID || strlen(ip) >= sizeof owner.ip || RC_GET(a, port) <= 0 || RC_GET(a, port) > 65535)
+	if (!a->has_worker_id || a->worker_id.len != RC_WORKER_ID || strlen(ip) >= sizeof owner.ip || RC_GET(a, port) <= 0 ||
+	    RC_GET(a, port) > 65535)
 		return owner;
 	owner.worker_id = RC_GET_ID(a, worker_id);
 	if (rc_id_is_nil(&owner.worker_id))

@@ -92,7 +92,8 @@ static void on_reported(void *arg, int status, rc_view reply, const char *detail
 		rc__om_reports_send(w);
 		rc__om_owner_maybe_free(w);
 	} else if (rc__om_refused(status)) {
-		rc_debug("owner %s at %s takes no location reports: status %d, %s", rc_id_to_hex(&w->address.worker_id).s, w->target, status, detail);
+		rc_debug("owner %s at %s takes no location reports: status %d, %s", rc_id_to_hex(&w->address.worker_id).s, w->target, status,
+		         detail);
 		rc__om_reports_drop(w);
 		rc__om_owner_maybe_free(w);
 	} else {

@@ -420,7 +420,8 @@ int rc_objects_fetch_hold(rc_objects *o, uint64_t fetch, rc_error *e)
 	rc_store_get_stats(o->store, &s);
 	if (bytes > 0 && o->args_held > 0 && (double)(o->args_held + bytes) > o->options.args_memory_fraction * (double)s.capacity) {
 		release_holds(r);
-		return rc_fail(e, RC_E_FULL, "arguments hold %llu bytes already, %llu more do not fit", (unsigned long long)o->args_held, (unsigned long long)bytes);
+		return rc_fail(e, RC_E_FULL, "arguments hold %llu bytes already, %llu more do not fit", (unsigned long long)o->args_held,
+		               (unsigned long long)bytes);
 	}
 	r->held_bytes = bytes;
 	o->args_held += bytes;

@@ -9,7 +9,8 @@ static const char *const releases[] = { "2.35.0", "2.60.0" };
 
 static rc__om_chunk example(void)
 {
-	rc__om_chunk c = { .object = rc_id_random(RC_OBJECT_ID), .node = rc_id_random(RC_NODE_ID), .index = 3, .data_size = 345, .metadata_size = 5, .n = 45 };
+	rc__om_chunk c = { .object = rc_id_random(RC_OBJECT_ID), .node = rc_id_random(RC_NODE_ID), .index = 3, .data_size = 345,
+	                   .metadata_size = 5, .n = 45 };
 
 	c.owner = (rc_owner){ .node_id = rc_id_random(RC_NODE_ID), .worker_id = rc_id_random(RC_WORKER_ID), .ip = "10.0.0.7", .port = 1234 };
 	return c;

@@ -106,7 +106,8 @@ static void each_node(void *ctx, void (*fn)(void *arg, const rc_id *node, const 
 			fn(arg, &nodes[i].id, nodes[i].address);
 }
 
-static void sealed(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source, bool by_client)
+static void sealed(void *ctx, const rc_id *id, const rc_owner *owner, uint64_t data_size, uint64_t metadata_size, rc_source source,
+                   bool by_client)
 {
 	rc_objects_sealed(((node *)ctx)->objects, id, owner, data_size, metadata_size, source, by_client);
 }
@@ -175,9 +176,13 @@ static node *start_node(int i, uint64_t capacity, bool mute)
 	snprintf(n->dir, sizeof n->dir, "/tmp/rc_objects_XXXXXX");
 	CHECK(mkdtemp(n->dir) != NULL);
 	snprintf(socket, sizeof socket, "%s/plasma", n->dir);
-	rc_store_options sto = { .socket_path = socket, .capacity = capacity, .plasma_dir = n->dir, .fallback_dir = n->dir, .session_dir = n->dir, .node_id = n->id,
-		.system_config = "{\"min_spilling_size\": 0, \"object_spilling_config\": \"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {}}\"}" };
-	char *config = rc_sprintf("{\"min_spilling_size\": 0, \"oom_grace_period_s\": 1, \"object_spilling_config\": \"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {\\\"directory_path\\\": \\\"%s\\\"}}\"}", n->dir);
+	rc_store_options sto = { .socket_path = socket, .capacity = capacity, .plasma_dir = n->dir, .fallback_dir = n->dir };
+	char *config = rc_sprintf("{\"min_spilling_size\": 0, \"oom_grace_period_s\": 1, \"object_spilling_config\": "
+	                          "\"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {\\\"directory_path\\\": \\\"%s\\\"}}\"}",
+	                          n->dir);
+
+	sto.session_dir = n->dir;
+	sto.node_id = n->id;
 	sto.system_config = config;
 	n->store = rc_store_create(loop, dialect, &sto, &store_ops, n, &e);
 	free(config);
@@ -555,7 +560,8 @@ static void made(void *arg, rc_store_buffer *b, rc_plasma_error why)
 
 static rc_object_ref make(node *n, uint64_t data_size, uint64_t metadata_size)
 {
-	rc_store_new object = { .id = rc_id_random(RC_OBJECT_ID), .owner = owner.address, .data_size = data_size, .metadata_size = metadata_size, .source = RC_BY_WORKER };
+	rc_store_new object = { .id = rc_id_random(RC_OBJECT_ID), .owner = owner.address, .data_size = data_size,
+	                        .metadata_size = metadata_size, .source = RC_BY_WORKER };
 
 	entry_of(&object.id)->size = data_size + metadata_size;
 	rc_store_create_object(n->store, &object, made, n);
@@ -565,7 +571,8 @@ static rc_object_ref make(node *n, uint64_t data_size, uint64_t metadata_size)
 static bool intact(node *n, const rc_object_ref *ref, uint64_t data_size, uint64_t metadata_size)
 {
 	const rc_hold *h = rc_store_hold(n->store, &ref->id);
-	bool ok = h && h->data_size == data_size && h->metadata_size == metadata_size && rc_id_eq(&h->owner.worker_id, &owner.address.worker_id);
+	bool ok = h && h->data_size == data_size && h->metadata_size == metadata_size &&
+	          rc_id_eq(&h->owner.worker_id, &owner.address.worker_id);
 
 	for (uint64_t i = 0; ok && i < data_size + metadata_size; i++)
 		ok = h->data[i] == byte_of(&ref->id, i);
@@ -693,9 +700,11 @@ static bool pin(node *n, const rc_object_ref *ref)
 }
 
 /* A chunk of ref as its node would send it; n and the sizes can be made wrong. */
-static void send_chunk(node *to, node *from, const rc_object_ref *ref, uint32_t index, uint64_t data_size, uint64_t metadata_size, size_t n, outcome *o)
+static void send_chunk(node *to, node *from, const rc_object_ref *ref, uint32_t index, uint64_t data_size, uint64_t metadata_size,
+                       size_t n, outcome *o)
 {
-	rc__om_chunk c = { .object = ref->id, .node = from->id, .owner = owner.address, .index = index, .data_size = data_size, .metadata_size = metadata_size, .n = n };
+	rc__om_chunk c = { .object = ref->id, .node = from->id, .owner = owner.address, .index = index, .data_size = data_size,
+	                   .metadata_size = metadata_size, .n = n };
 	rc__om_push_fields f;
 	rc_id push = rc_id_random(RC_NODE_ID);
 	rc_buf b = { 0 };
@@ -1045,16 +1054,18 @@ static void unreachable_owner(void)
 	rc_object_ref ref;
 	char error[16];
 
+	base_options.unreachable_failures = 5; /* 1.5 s */
 	start_cluster(1, 64 * MB);
 	ref = (rc_object_ref){ rc_id_random(RC_OBJECT_ID), owner.address };
 	rc_rpc_destroy(owner.rpc); /* as a process that was killed */
 	owner.rpc = NULL;
 	rc_objects_get(nodes[0].objects, &client_a, &ref, 1, false);
-	run_ms(1000);
+	run_ms(800);
 	CHECK(!rc_store_contains(nodes[0].store, &ref.id)); /* it is tried for a while */
 	UNTIL(all_here, (&(here){ &nodes[0], &ref, 1 }));
 	error_of(&nodes[0], &ref, error);
 	CHECK_STR("9", error);
+	base_options.unreachable_failures = 0;
 	stop_cluster();
 }
 
