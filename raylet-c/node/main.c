@@ -13,6 +13,7 @@
  * Exit status: 0 after a wanted end (SIGTERM, drain, shutdown by the head), 1 otherwise. */
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -562,6 +563,7 @@ static void set_log_level(void)
 int main(int argc, char **argv)
 {
 	rc_exec_stock_if_asked(argc, argv);
+	mallopt(M_ARENA_MAX, 1); /* few threads, little contention: an arena for each would cost memory, not save time */
 	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms() };
 	rc_error e = { 0 };
 	if (rc_options_parse(argc, argv, &n.options, &e)) {
