@@ -89,7 +89,7 @@ trap disable_all EXIT
 
 run_accept() { # pattern
 	local release venv
-	mkdir -p "$out/bin"
+	mkdir -p "$out/bin" "$out/home" # a token file in the user's home would switch Ray 2.60.0 to token mode
 	cp -f bazel-bin/raylet-c/node/raylet bazel-bin/raylet-c/cli/raylet-c "$out/bin/" || { not_ok accept "the programs are not built"; return; }
 	for release in 2.35.0 2.60.0; do
 		venv=$root/.venv-$release
@@ -98,7 +98,7 @@ run_accept() { # pattern
 			continue
 		fi
 		enabled="$enabled $venv"
-		"$venv/bin/python" tests/accept/run_cases.py --ray-bin "$venv/bin" --only "$1" --json "$out/accept-$release.results" \
+		HOME="$out/home" "$venv/bin/python" tests/accept/run_cases.py --ray-bin "$venv/bin" --only "$1" --json "$out/accept-$release.results" \
 			--logs "$out/accept-$release-logs" | tee "$out/accept-$release.tap"
 		disable_all
 	done
