@@ -29,7 +29,7 @@ static void on_drain(rc_daemon *n, rc_request *r, rc_view bytes)
 
 void rc_drain_check(rc_daemon *n)
 {
-	if (n->ended || !rc_drain_done(&n->drain, rc_resources_idle(n->resources)))
+	if (rc_daemon_ending(n) || !rc_drain_done(&n->drain, rc_resources_idle(n->resources)))
 		return;
 	int reason = rc_drain_death_reason(&n->drain, n->dialect);
 	rc_enum as_enum = RC_V_DEATH_EXPECTED;

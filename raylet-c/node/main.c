@@ -63,14 +63,13 @@ void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *fo
 {
 	char text[1024];
 	va_list args;
-	if (n->ended)
+	if (rc_daemon_ending(n))
 		return;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	rc_log_write(exit_status ? RC_ERROR : RC_INFO, __FILE__, __LINE__, "the node ends: %s", text);
-	bool known_to_head = n->state >= RC_ALIVE;
-	n->ended = true;
+	bool known_to_head = n->state >= RC_REGISTERING;
 	n->state = RC_ENDING;
 	n->exit_status = exit_status;
 	if (n->procs)
@@ -174,7 +173,7 @@ static void push_view(void *arg)
 void rc_daemon_view_changed(void *arg)
 {
 	rc_daemon *n = arg;
-	if (n->view_posted || n->ended || n->state < RC_REGISTERING)
+	if (n->view_posted || rc_daemon_ending(n) || n->state < RC_REGISTERING)
 		return;
 	n->view_posted = true;
 	rc_loop_post(n->loop, push_view, n);
@@ -425,7 +424,7 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 {
 	rc_daemon *n = arg;
 	(void)reply;
-	if (n->ended)
+	if (rc_daemon_ending(n))
 		return;
 	if (error) {
 		rc_daemon_end(n, 1, RC_V_DEATH_UNEXPECTED, "the head refused this node: %s", error->text);
@@ -490,6 +489,8 @@ static void connected(void *ctx)
 {
 	rc_daemon *n = ctx;
 	rc_error e;
+	if (rc_daemon_ending(n))
+		return;
 	n->dialect = rc_gcs_dialect(n->gcs);
 	n->v235 = rc_method_path(n->dialect, RC_M_GET_AGENT_PIDS) == NULL;
 	n->state = RC_REGISTERING;

@@ -63,7 +63,7 @@ static int64_t stat_in(const char *path, const char *name)
 }
 
 /* Used and total bytes of the tighter of host and cgroup (v2, then v1). */
-bool rc_memory_read(int64_t *ret_used, int64_t *ret_total)
+static bool memory_read(int64_t *ret_used, int64_t *ret_total)
 {
 	char text[8192];
 	int64_t total, available, limit, used;
@@ -106,7 +106,7 @@ void rc_memory_check(void *arg)
 {
 	rc_daemon *n = arg;
 	int64_t used, total;
-	if (n->ended || !rc_memory_read(&used, &total))
+	if (rc_daemon_ending(n) || !memory_read(&used, &total))
 		return;
 	double fraction = rc_gcs_config_double(n->gcs, "memory_usage_threshold", 0.95);
 	int64_t least_free = rc_gcs_config_int(n->gcs, "min_memory_free_bytes", -1);

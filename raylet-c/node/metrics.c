@@ -44,7 +44,6 @@ static void store(rc_daemon *n, rc_metrics *m)
 		{ "MMAP_SHM", "SEALED", (double)(s.used_bytes > s.fallback_bytes ? s.used_bytes - s.fallback_bytes : 0) },
 		{ "MMAP_SHM", "UNSEALED", (double)s.unsealed_bytes },
 		{ "MMAP_DISK", "SEALED", (double)s.fallback_bytes },
-		{ "MMAP_DISK", "UNSEALED", 0 },
 		{ "SPILLED", "", (double)s.spilled_bytes_now },
 	};
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
@@ -71,7 +70,6 @@ static void rest(rc_daemon *n, rc_metrics *m)
 	gauge(m, "scheduler_unscheduleable_tasks", (double)rc_leases_waiting(n->leases));
 	gauge(m, "internal_num_processes_started", (double)p.started);
 	gauge(m, "internal_num_processes_started_from_cache", (double)p.forked);
-	gauge(m, "internal_num_processes_skipped_job_mismatch", 0);
 }
 
 static void answered(void *arg, int status, rc_view reply, const char *detail)
@@ -84,7 +82,7 @@ static void answered(void *arg, int status, rc_view reply, const char *detail)
 void rc_metrics_report(void *arg)
 {
 	rc_daemon *n = arg;
-	if (n->ended || n->ports.metrics_agent_port <= 0 || n->ports.metrics_export_port <= 0)
+	if (rc_daemon_ending(n) || n->ports.metrics_agent_port <= 0 || n->ports.metrics_export_port <= 0)
 		return;
 	const char *const common[] = { "Component",   "raylet", "NodeAddress", n->options.node_ip_address,
 		                       "SessionName", n->options.session_name, "Version", rc_dialect_release(n->dialect),

@@ -68,9 +68,14 @@ typedef struct rc_daemon {
 	rc_drain drain;
 
 	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
-	bool view_posted, debug_writing, ended;
+	bool view_posted, debug_writing;
 	uint64_t last_gc_ms, last_memory_kill_ms;
 } rc_daemon;
+
+static inline bool rc_daemon_ending(const rc_daemon *n)
+{
+	return n->state == RC_ENDING;
+}
 
 /* main.c */
 /* Ends the daemon: unregister with reason and text, end workers and helpers, leave with this exit status. The first call counts. */
@@ -105,7 +110,8 @@ typedef struct rc_client rc_client;
 void rc_worker_end(rc_daemon *n, rc_worker *w, bool force, rc_enum exit_type, const char *format, ...) __attribute__((format(printf, 5, 6)));
 void rc_failure_record(rc_daemon *n, const rc_id *lease, int error_type, bool fail_at_once, const char *text);
 void rc_failures_free(rc_daemon *n);
-const char *rc_worker_address(const rc_worker *w, char text[80]);
+/* A call on a worker that has a port. message NULL: empty; fn may be NULL. */
+void rc_worker_call(rc_daemon *n, const rc_worker *w, rc_method method, const void *message, uint64_t timeout_ms, rc_reply_fn fn, void *arg);
 void rc_gc_everywhere(rc_daemon *n, bool also_other_nodes);
 
 /* worker_socket.c */
@@ -153,7 +159,6 @@ void rc_stats_push_view(rc_daemon *n);
 
 /* memory.c */
 void rc_memory_check(void *n);
-bool rc_memory_read(int64_t *ret_used, int64_t *ret_total);
 
 /* metrics.c */
 void rc_metrics_report(void *n);

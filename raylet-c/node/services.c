@@ -38,7 +38,7 @@ void rc_services_serve(void *ctx, rc_request *r, const char *path, size_t path_n
 {
 	rc_daemon *n = ctx;
 	int method = rc_method_find(n->dialect, path, path_n);
-	if (n->ended) {
+	if (rc_daemon_ending(n)) {
 		rc_reply_error(r, RC_RPC_UNAVAILABLE, "the node is ending");
 		return;
 	}

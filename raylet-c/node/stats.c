@@ -71,7 +71,7 @@ static void on_resource_load(rc_daemon *n, rc_request *r, rc_view bytes)
 
 void rc_stats_push_view(rc_daemon *n)
 {
-	if (n->ended || !n->leases)
+	if (rc_daemon_ending(n) || !n->leases)
 		return;
 	Rw__SyncerResourceViewSyncMessage m = RW__SYNCER__RESOURCE_VIEW_SYNC_MESSAGE__INIT;
 	rc_amounts total = { 0 }, available = { 0 };
@@ -114,22 +114,25 @@ typedef struct survey {
 	size_t n_replies;
 } survey;
 
-static void fill_store(rc_daemon *n, Rw__ObjectStoreStats *m)
+/* The workers' own figures among the answers, borrowed; free the array. */
+static Rw__CoreWorkerStats **survey_workers(const survey *s, size_t *ret_n)
 {
-	rc_store_stats_proto(n->store, m);
-	RC_SET(*m, object_pulls_queued, rc_objects_pulls_queued(n->objects));
+	Rw__CoreWorkerStats **list = rc_alloc((s->n_replies + 1) * sizeof(*list));
+	*ret_n = 0;
+	for (size_t i = 0; i < s->n_replies; i++)
+		if (s->replies[i]->core_worker_stats)
+			list[(*ret_n)++] = s->replies[i]->core_worker_stats;
+	return list;
 }
 
 static void survey_node_stats(survey *s)
 {
 	Rw__GetNodeStatsReply m = RW__GET_NODE_STATS_REPLY__INIT;
 	Rw__ObjectStoreStats store = RW__OBJECT_STORE_STATS__INIT;
-	m.core_workers_stats = rc_alloc((s->n_replies + 1) * sizeof(*m.core_workers_stats));
-	for (size_t i = 0; i < s->n_replies; i++)
-		if (s->replies[i]->core_worker_stats)
-			m.core_workers_stats[m.n_core_workers_stats++] = s->replies[i]->core_worker_stats;
+	m.core_workers_stats = survey_workers(s, &m.n_core_workers_stats);
 	RC_SET(m, num_workers, (uint32_t)m.n_core_workers_stats);
-	fill_store(s->node, &store);
+	rc_store_stats_proto(s->node->store, &store);
+	RC_SET(store, object_pulls_queued, rc_objects_pulls_queued(s->node->objects));
 	m.store_stats = &store;
 	rc_reply_message(s->node, s->request, &m);
 	free(m.core_workers_stats);
@@ -139,12 +142,9 @@ static void survey_objects(survey *s)
 {
 	Rw__GetObjectsInfoReply m = RW__GET_OBJECTS_INFO_REPLY__INIT;
 	int64_t total = 0;
-	m.core_workers_stats = rc_alloc((s->n_replies + 1) * sizeof(*m.core_workers_stats));
-	for (size_t i = 0; i < s->n_replies; i++)
-		if (s->replies[i]->core_worker_stats) {
-			m.core_workers_stats[m.n_core_workers_stats++] = s->replies[i]->core_worker_stats;
-			total += RC_GET(s->replies[i]->core_worker_stats, objects_total);
-		}
+	m.core_workers_stats = survey_workers(s, &m.n_core_workers_stats);
+	for (size_t i = 0; i < m.n_core_workers_stats; i++)
+		total += RC_GET(m.core_workers_stats[i], objects_total);
 	RC_SET(m, total, total);
 	rc_reply_message(s->node, s->request, &m);
 	free(m.core_workers_stats);
@@ -217,17 +217,12 @@ static void survey_start(rc_daemon *n, rc_request *r, asked_for what, bool memor
 		if (!w->port || w->state == RC_WS_EXITING)
 			continue;
 		Rw__GetCoreWorkerStatsRequest m = RW__GET_CORE_WORKER_STATS_REQUEST__INIT;
-		char address[80];
-		rc_buf out = { 0 };
 		RC_SET_ID(m, intended_worker_id, &w->id);
 		RC_SET(m, include_memory_info, memory);
 		RC_SET(m, include_task_info, tasks);
 		RC_SET(m, limit, limit);
-		rc_pack(n->dialect, &m, &out);
 		s->open++;
-		rc_call(n->rpc, rc_worker_address(w, address), rc_method_path(n->dialect, RC_M_CW_GET_STATS), rc_view_of(out.p, out.n),
-		        WORKER_TIMEOUT_MS, RC_META_NONE, survey_answer, s);
-		rc_buf_free(&out);
+		rc_worker_call(n, w, RC_M_CW_GET_STATS, &m, WORKER_TIMEOUT_MS, survey_answer, s);
 	}
 	if (--s->open == 0)
 		survey_done(s);
@@ -384,7 +379,7 @@ void rc_stats_write_debug(void *arg)
 {
 	static const char *const names[] = { "connecting", "registering", "alive", "draining", "ending" };
 	rc_daemon *n = arg;
-	if (n->debug_writing || n->ended)
+	if (n->debug_writing || rc_daemon_ending(n))
 		return;
 	debug_write *d = rc_alloc(sizeof(*d));
 	rc_pool_stats p;

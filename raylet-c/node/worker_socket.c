@@ -230,16 +230,10 @@ static int on_wait(rc_client *c, rc_view body, rc_error *e)
 	return w ? 0 : -1;
 }
 
-static void call_worker(rc_client *c, rc_method method, const void *message)
+static void tell_worker(rc_client *c, rc_method method, const void *message)
 {
-	char address[80];
-	if (!c->worker || !c->worker->port)
-		return;
-	rc_buf out = { 0 };
-	rc_pack(c->node->dialect, message, &out);
-	rc_call(c->node->rpc, rc_worker_address(c->worker, address), rc_method_path(c->node->dialect, method), rc_view_of(out.p, out.n), 0,
-	        RC_META_NONE, NULL, NULL);
-	rc_buf_free(&out);
+	if (c->worker && c->worker->port)
+		rc_worker_call(c->node, c->worker, method, message, 0, NULL, NULL);
 }
 
 static void actor_args_ready(void *arg)
@@ -252,13 +246,13 @@ static void actor_args_ready(void *arg)
 			Rw__DirectActorCallArgWaitCompleteRequest m = RW__DIRECT_ACTOR_CALL_ARG_WAIT_COMPLETE_REQUEST__INIT;
 			RC_SET_ID(m, intended_worker_id, &c->worker->id);
 			RC_SET(m, tag, w->tag);
-			call_worker(c, RC_M_CW_ACTOR_ARGS_READY, &m);
+			tell_worker(c, RC_M_CW_ACTOR_ARGS_READY, &m);
 		} else {
 			Rw__ActorCallArgWaitCompleteRequest m = RW__ACTOR_CALL_ARG_WAIT_COMPLETE_REQUEST__INIT;
 			RC_SET_ID(m, intended_worker_id, &c->worker->id);
 			RC_SET_ID(m, task_id, &w->task_id);
 			RC_SET(m, attempt_number, w->attempt);
-			call_worker(c, RC_M_CW_ACTOR_ARGS_READY, &m);
+			tell_worker(c, RC_M_CW_ACTOR_ARGS_READY, &m);
 		}
 	}
 	wait_free(w);
@@ -301,7 +295,7 @@ static void plasma_ready(void *arg, const rc_id *id)
 {
 	Rw__PlasmaObjectReadyRequest m = RW__PLASMA_OBJECT_READY_REQUEST__INIT;
 	RC_SET_ID(m, object_id, id);
-	call_worker(arg, RC_M_CW_PLASMA_OBJECT_READY, &m);
+	tell_worker(arg, RC_M_CW_PLASMA_OBJECT_READY, &m);
 }
 
 static int on_subscribe_ready(rc_client *c, rc_view body, rc_error *e)

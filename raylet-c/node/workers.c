@@ -14,12 +14,17 @@
 #include "raylet-c/base/log.h"
 #include "raylet-c/node/node.h"
 
-enum { MAX_FAILURES = 1000, GOODBYE_GRACE_MS = 10000, STATS_TIMEOUT_MS = 10000, CALL_TIMEOUT_MS = 30000, MIN_GC_INTERVAL_MS = 1000 };
+enum { MAX_FAILURES = 1000, GOODBYE_GRACE_MS = 10000, CALL_TIMEOUT_MS = 30000, MIN_GC_INTERVAL_MS = 1000 };
 
-const char *rc_worker_address(const rc_worker *w, char text[80])
+void rc_worker_call(rc_daemon *n, const rc_worker *w, rc_method method, const void *message, uint64_t timeout_ms, rc_reply_fn fn, void *arg)
 {
-	snprintf(text, 80, "%s:%d", w->ip, w->port);
-	return text;
+	char address[80];
+	rc_buf out = { 0 };
+	snprintf(address, sizeof(address), "%s:%d", w->ip, w->port);
+	if (message)
+		rc_pack(n->dialect, message, &out);
+	rc_call(n->rpc, address, rc_method_path(n->dialect, method), rc_view_of(out.p, out.n), timeout_ms, RC_META_NONE, fn, arg);
+	rc_buf_free(&out);
 }
 
 rc_worker_note *rc_worker_note_of(rc_worker *w)
@@ -135,7 +140,7 @@ static void set_end(rc_worker *w, rc_enum type, const char *detail)
 static void report_end(rc_daemon *n, rc_worker *w)
 {
 	rc_worker_note *note = rc_worker_note_of(w);
-	if (note->end.reported || !w->id.n || n->ended)
+	if (note->end.reported || !w->id.n || rc_daemon_ending(n))
 		return;
 	note->end.reported = true;
 	Rw__WorkerTableData m = RW__WORKER_TABLE_DATA__INIT;
@@ -218,17 +223,14 @@ void rc_worker_connection_closed(rc_client *c, const char *reason)
 
 void rc_worker_end(rc_daemon *n, rc_worker *w, bool force, rc_enum exit_type, const char *format, ...)
 {
-	rc_buf text = { 0 };
-	char part[1024];
+	char text[1024];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(part, sizeof(part), format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	rc_buf_str(&text, part);
-	set_end(w, exit_type, rc_buf_cstr(&text));
-	rc_info("worker %s (pid %d) is ended: %s", rc_id_to_hex(&w->id).s, (int)w->pid, part);
-	rc_pool_kill(n->pool, w, force, part);
-	rc_buf_free(&text);
+	set_end(w, exit_type, text);
+	rc_info("worker %s (pid %d) is ended: %s", rc_id_to_hex(&w->id).s, (int)w->pid, text);
+	rc_pool_kill(n->pool, w, force, text);
 }
 
 static void worker_died(void *ctx, rc_worker *w, const char *text)
@@ -270,17 +272,6 @@ static void exit_answered(void *arg, int status, rc_view reply, const char *deta
 	free(call);
 }
 
-static void call_worker(rc_daemon *n, const rc_worker *w, rc_method method, const void *message, uint64_t timeout_ms, rc_reply_fn fn, void *arg)
-{
-	char address[80];
-	rc_buf out = { 0 };
-	if (message)
-		rc_pack(n->dialect, message, &out);
-	rc_call(n->rpc, rc_worker_address(w, address), rc_method_path(n->dialect, method), rc_view_of(out.p, out.n), timeout_ms, RC_META_NONE, fn,
-	        arg);
-	rc_buf_free(&out);
-}
-
 static void exit_worker(void *ctx, rc_worker *w, bool force)
 {
 	rc_daemon *n = ctx;
@@ -289,7 +280,7 @@ static void exit_worker(void *ctx, rc_worker *w, bool force)
 	call->worker = w->id;
 	Rw__ExitRequest m = RW__EXIT_REQUEST__INIT;
 	RC_SET(m, force_exit, force);
-	call_worker(n, w, RC_M_CW_EXIT, &m, CALL_TIMEOUT_MS, exit_answered, call);
+	rc_worker_call(n, w, RC_M_CW_EXIT, &m, CALL_TIMEOUT_MS, exit_answered, call);
 }
 
 static int free_cpus(void *ctx)
@@ -405,7 +396,7 @@ static void on_kill_actor(rc_daemon *n, rc_request *r, rc_view bytes)
 			RC_SET_BYTES(k, intended_actor_id, m->intended_actor_id.data, m->intended_actor_id.len);
 		RC_SET(k, force_kill, RC_GET(m, force_kill));
 		k.death_cause = m->death_cause;
-		call_worker(n, w, RC_M_CW_KILL_ACTOR, &k, CALL_TIMEOUT_MS, kill_forwarded, forward_new(n, r, w, RC_GET(m, force_kill)));
+		rc_worker_call(n, w, RC_M_CW_KILL_ACTOR, &k, CALL_TIMEOUT_MS, kill_forwarded, forward_new(n, r, w, RC_GET(m, force_kill)));
 	}
 	rc_free_message(m);
 }
@@ -445,7 +436,7 @@ static void on_cancel_task(rc_daemon *n, rc_request *r, rc_view bytes)
 			RC_SET_BYTES(k, caller_worker_id, m->caller_worker_id.data, m->caller_worker_id.len);
 		RC_SET(k, force_kill, RC_GET(m, force_kill));
 		RC_SET(k, recursive, RC_GET(m, recursive));
-		call_worker(n, w, RC_M_CW_CANCEL_TASK, &k, CALL_TIMEOUT_MS, cancel_forwarded, forward_new(n, r, w, RC_GET(m, force_kill)));
+		rc_worker_call(n, w, RC_M_CW_CANCEL_TASK, &k, CALL_TIMEOUT_MS, cancel_forwarded, forward_new(n, r, w, RC_GET(m, force_kill)));
 	}
 	rc_free_message(m);
 }
@@ -496,7 +487,7 @@ static void to_all_workers(rc_daemon *n, rc_method method, const void *message)
 {
 	for (const rc_worker *w = NULL; (w = rc_pool_next(n->pool, w));)
 		if (w->port)
-			call_worker(n, w, method, message, CALL_TIMEOUT_MS, NULL, NULL);
+			rc_worker_call(n, w, method, message, CALL_TIMEOUT_MS, NULL, NULL);
 }
 
 void rc_gc_everywhere(rc_daemon *n, bool also_other_nodes)

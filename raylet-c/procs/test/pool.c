@@ -444,7 +444,10 @@ static void registration_is_matched(void)
 
 static void worker_id_of_the_command_line(void)
 {
-	begin("/bin/sh -c 'echo \"$@\" >/tmp/rc_pool_test_args; exec sleep 100' sh", "2.60.0");
+	char file[64], *command;
+	snprintf(file, sizeof(file), "/tmp/rc_pool_test_args.%d", (int)getpid());
+	command = rc_sprintf("/bin/sh -c 'echo \"$@\" >%s; exec sleep 100' sh", file);
+	begin(command, "2.60.0");
 	make();
 	start_job(1);
 	result a;
@@ -453,13 +456,13 @@ static void worker_id_of_the_command_line(void)
 	char text[1000] = "";
 	for (int i = 0; i < 100 && !strchr(text, '\n'); i++) {
 		run_for(10);
-		int fd = open("/tmp/rc_pool_test_args", O_RDONLY);
+		int fd = open(file, O_RDONLY);
 		ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 		text[n > 0 ? n : 0] = 0;
 		if (fd >= 0)
 			close(fd);
 	}
-	unlink("/tmp/rc_pool_test_args");
+	unlink(file);
 	char *hex = strstr(text, "--worker-id=");
 	CHECK(hex != NULL);
 	if (!hex)
@@ -471,6 +474,7 @@ static void worker_id_of_the_command_line(void)
 	rc_pool_register(pool, &m, 1, NULL, registered, &r);
 	CHECK(r.w == w);
 	end();
+	free(command);
 }
 
 static void idle_workers_are_asked_to_leave(void)
