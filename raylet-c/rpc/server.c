@@ -53,8 +53,6 @@ struct rc_request {
 	grpc_slice detail;
 	int cancelled;
 	char *peer;
-	/* Orders what the loop thread read before what the queue thread frees. gRPC's locks do that too, but not visibly to TSan. */
-	atomic_bool handed;
 };
 
 static void post(rc__server *s);
@@ -88,10 +86,8 @@ static void request_free(rc_request *r)
 
 static void on_answered(rc__op *op, bool ok)
 {
-	rc_request *r = RC_CONTAINER(op, rc_request, op);
 	(void)ok; /* false: the peer has left, or its deadline has passed; nobody waits for this answer */
-	(void)atomic_load_explicit(&r->handed, memory_order_acquire);
-	request_free(r);
+	request_free(RC_CONTAINER(op, rc_request, op));
 }
 
 /* message: NULL with a status other than OK. Any thread; r is gone afterwards. */
@@ -113,7 +109,6 @@ static void answer(rc_request *r, grpc_byte_buffer *message, int status, const c
 	ops[n++].data.send_status_from_server.status_details = &r->detail;
 	ops[n].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
 	ops[n++].data.recv_close_on_server.cancelled = &r->cancelled;
-	atomic_store_explicit(&r->handed, true, memory_order_release);
 	rc__start(r->server->rpc, r->call, ops, n, &r->op);
 }
 
