@@ -6,12 +6,15 @@ the daemon; 4 and 5, the daemon's stdout and stderr, which workers start with; 6
 differs between workers; then padding, so that there is room for a whole command line. RAY_JOB_ID is eight random
 characters that no job has.
 
+It serves as soon as it has imported what a worker's script imports; the rest follows between requests.
+
 A worker must not be told from one that was executed: what an exec resets is reset here, by hand, in `become_worker`.
 So before a fork this process has one thread, draws no Ray id, opens no connection and keeps no signal handler.
 
 Messages are fields separated by NUL. To the daemon: "ready", threads, each environment variable that the imports looked
-at; "forked", request id, pid; "failed", request id, text; "unfit", text. From the daemon: request id, mark, group (0 or 1),
-OOM score or "", niceness, working directory or "", number of words, the words, the environment.
+at; "warm", the same, when nothing is left to import; "forked", request id, pid; "failed", request id, text; "unfit", text.
+From the daemon: request id, mark, group (0 or 1), OOM score or "", niceness, working directory or "", number of words, the
+words, the environment.
 
 Only the standard library is used, and no name of it that an older Python lacks: 3.9 and later.
 """
@@ -21,8 +24,10 @@ import ctypes
 import functools
 import gc
 import importlib
+import importlib.util
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -67,39 +72,48 @@ def imports_of(path):
     return compile(tree, path, "exec")
 
 
-def import_all(names):
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # also of a package that is broken: the worker will meet it, if it needs it
-            if not isinstance(error, ImportError):
-                print(f"{name}: {error!r}", file=sys.stderr)
-
-
-def warm_up(script, packing, extra):
-    """Imports what a worker will; returns the names of the environment variables that were looked at meanwhile."""
-    seen = set()
-    kind = type(os.environ)
-    plain = kind.__getitem__
-
-    def look(self, key):
-        if isinstance(key, str):
-            seen.add(key)
-        return plain(self, key)
-
-    kind.__getitem__ = look
+def import_one(name):
     try:
-        exec(imports_of(script), {"__name__": "raylet_c_warm_up", "__builtins__": builtins})
-        import_all(MORE)
-        if packing:
-            before = {k: os.environ.get(k) for k in THREADS}
-            os.environ.update(THREADS)
-            import_all((*PACKING, *extra))
-            for k, v in before.items():
-                os.environ.pop(k) if v is None else os.environ.__setitem__(k, v)
-    finally:
-        kind.__getitem__ = plain
-    return seen - set(THREADS)
+        importlib.import_module(name)
+    except Exception as error:  # also of a package that is broken: the worker will meet it, if it needs it
+        if not isinstance(error, ImportError):
+            print(f"{name}: {error!r}", file=sys.stderr)
+
+
+class Watched:
+    """Notes the names of the environment variables that are looked at inside a `with` block."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def __enter__(self):
+        kind = type(os.environ)
+        self.plain = plain = kind.__getitem__
+
+        def look(environ, key):
+            if isinstance(key, str):
+                self.seen.add(key)
+            return plain(environ, key)
+
+        kind.__getitem__ = look
+
+    def __exit__(self, *_):
+        type(os.environ).__getitem__ = self.plain
+
+
+class FewThreads:
+    """Libraries that are loaded inside a `with` block make no threads."""
+
+    def __enter__(self):
+        self.before = {k: os.environ.get(k) for k in THREADS}
+        os.environ.update(THREADS)
+
+    def __exit__(self, *_):
+        for k, v in self.before.items():
+            if v is None:
+                del os.environ[k]
+            else:
+                os.environ[k] = v
 
 
 def set_threads(n):
@@ -156,29 +170,30 @@ def find_job_id(placeholder):
     of C++ strings with this text. A job id has eight characters too, so it can be put over it. The patterns are the two
     layouts of std::string in libstdc++, with the lengths and the pointer that belong to it, so nothing else can match."""
     text = placeholder.encode()
-    found = []
     with open("/proc/self/maps") as f:
         ranges = [line.split() for line in f]
+    ranges = [w for w in ranges if w[1].startswith("rw") and not w[-1].startswith(("[stack", "/dev/"))]
+    for some in ([w for w in ranges if w[-1] == "[heap]"], ranges):  # nearly always on the heap, which is quickly looked at
+        found = [at for words in some for at in strings_like(text, *(int(x, 16) for x in words[0].split("-")))]
+        if found:
+            return found
+    raise Unfit("where the core keeps the job id was not found")
+
+
+def strings_like(text, start, end):
     with open("/proc/self/mem", "rb", buffering=0) as memory:
-        for words in ranges:
-            if not words[1].startswith("rw") or words[-1].startswith(("[stack", "/dev/")):
-                continue
-            start, end = (int(x, 16) for x in words[0].split("-"))
-            try:
-                memory.seek(start)
-                block = memory.read(end - start)
-            except OSError:
-                continue
-            at = block.find(text)
-            while at >= 0:
-                shared = at >= 24 and block[at - 24 : at - 8] == struct.pack("<QQ", 8, 8)
-                inside = at >= 16 and block[at - 16 : at] == struct.pack("<QQ", start + at, 8)
-                if (shared or inside) and block[at + 8 : at + 9] == b"\0":
-                    found.append(start + at)
-                at = block.find(text, at + 8)
-    if not found:
-        raise Unfit("where the core keeps the job id was not found")
-    return found
+        try:
+            memory.seek(start)
+            block = memory.read(end - start)
+        except OSError:
+            return
+    at = block.find(text)
+    while at >= 0:
+        shared = at >= 24 and block[at - 24 : at - 8] == struct.pack("<QQ", 8, 8)
+        inside = at >= 16 and block[at - 16 : at] == struct.pack("<QQ", start + at, 8)
+        if (shared or inside) and block[at + 8 : at + 9] == b"\0":
+            yield start + at
+        at = block.find(text, at + 8)
 
 
 def reset_random():
@@ -202,17 +217,37 @@ class Server:
             sys.path.pop(0) if sys.path and sys.path[0] == "/proc/self/fd" else None
         else:
             sys.path[0] = os.path.dirname(self.script)
+        if extra and importlib.util.find_spec(extra[0]) is None:
+            raise Unfit(f"{extra[0]} is not installed")
         self.packing = packing
-        seen = warm_up(self.script, packing, extra)
+        self.watched = Watched()
+        self.later = [*PACKING, *extra] if packing else []
+        with self.watched:
+            exec(imports_of(self.script), {"__name__": "raylet_c_warm_up", "__builtins__": builtins})
+            for name in MORE:
+                import_one(name)
         with open(self.script, "rb") as f:
             self.code = compile(f.read(), self.script, "exec", dont_inherit=True)
         self.job_id = os.environ["RAY_JOB_ID"]
         self.job_id_places = find_job_id(self.job_id)
         self.set_title(TITLE)
         self.arguments, self.environment = memory_of(48, 49), memory_of(50, 51)
-        gc.collect()
         gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
-        self.control.send("\0".join(["ready", str(len(os.listdir("/proc/self/task"))), *sorted(seen)]).encode("utf-8", "surrogateescape"))
+        self.tell("ready")
+
+    def tell(self, what):
+        words = [what, str(len(os.listdir("/proc/self/task"))), *sorted(self.watched.seen - {"RAY_JOB_ID", *THREADS})]
+        self.control.send("\0".join(words).encode("utf-8", "surrogateescape"))
+
+    def import_later(self):
+        """Imports what is left, one module at a time, until there is a request."""
+        while self.later and not select.select([self.control], [], [], 0)[0]:
+            with self.watched, FewThreads():
+                import_one(self.later.pop(0))
+            if not self.later:
+                gc.collect()
+                gc.freeze()
+                self.tell("warm")
 
     @staticmethod
     def set_title(title):
@@ -228,6 +263,7 @@ class Server:
     def serve(self):
         """Returns (in the worker only) what runs the worker."""
         while True:
+            self.import_later()
             message = self.control.recv(1 << 20)
             if not message:
                 os._exit(0)

@@ -1,6 +1,6 @@
 /* Helper processes. A helper that ends is started again after 1, 2, 4, ... 30 s; one that lived for a minute starts afresh
- * in that count. The dashboard agent's imports take seconds of CPU time that nobody waits for, so it starts a little after
- * the runtime-env agent, which a worker may wait for.
+ * in that count. Their imports take seconds of CPU time that nobody waits for, so they start a little after the node is up:
+ * the prefork server and the first workers come first, then the runtime-env agent, which a worker may wait for.
  *
  * 2.60.0's agents write their port files themselves, with the same ports, since those are on their command lines. When the
  * HTTP port of the dashboard agent (52365 unless told otherwise) belongs to the agent of another node on this host, stock's
@@ -24,7 +24,7 @@
 #include "raylet-c/base/log.h"
 #include "raylet-c/procs/command.h"
 
-enum { DASHBOARD_DELAY_MS = 1000, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000, TRIES = 200, LOWEST_PORT = 20000 };
+enum { RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000, TRIES = 200, LOWEST_PORT = 20000 };
 
 typedef struct helper {
 	rc_agents *owner;
@@ -355,7 +355,7 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	rc_env_set(&a->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&a->env, "RAY_enable_pipe_based_agent_to_parent_health_check", "1");
 	if (a->runtime_env.argv.n)
-		start_helper(&a->runtime_env);
+		start_later(&a->runtime_env, RUNTIME_ENV_DELAY_MS);
 	if (a->dashboard.argv.n)
 		start_later(&a->dashboard, DASHBOARD_DELAY_MS);
 	return a;

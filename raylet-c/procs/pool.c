@@ -71,6 +71,7 @@ struct rc_worker_private {
 	rc_id given_id;    /* 2.60.0: the id on its command line */
 	char *env;         /* serialized, "" for none */
 	bool env_held;
+	bool train;        /* started for a lease of Ray Train */
 	bool dedicated;    /* started with dynamic options: for its pop only */
 	bool announced, exit_asked, dying;
 	pop *for_pop;      /* NULL: spare */
@@ -298,6 +299,9 @@ static bool fits(const rc_worker *w, const pop *q)
 	if (is_io(w->type))
 		return true;
 	if (has_job(&w->job_id) && !rc_id_eq(&w->job_id, &want->job_id))
+		return false;
+	/* A new process from the trainer server is sooner at work than one that still has to import torch. */
+	if (want->is_train && !w->p->train && rc_prefork_pid(w->p->pool->options.prefork, RC_WARM_TRAIN))
 		return false;
 	if (!w->used)
 		return true;
@@ -722,6 +726,7 @@ static void start_for(rc_pool *pool, pop *q)
 	p->env_held = q->env_held;
 	q->env_held = false;
 	p->dedicated = q->want.n_dynamic_options > 0;
+	p->train = q->want.is_train;
 	p->keep_alive_until = q->keep_alive_until;
 	if (release_has_worker_ids(pool))
 		p->given_id = rc_id_random(RC_WORKER_ID);
@@ -739,6 +744,7 @@ static void start_for(rc_pool *pool, pop *q)
 		.context = q->context,
 		.dynamic_options = q->want.dynamic_options,
 		.n_dynamic_options = q->want.n_dynamic_options,
+		.is_train = q->want.is_train,
 	};
 	rc_list_remove(&q->ready_link);
 	q->state = WAIT_WORKER;
@@ -757,7 +763,10 @@ static void start_for(rc_pool *pool, pop *q)
 /* A fork is worth waiting for, where it is possible at all. */
 static bool waits_for_prefork(const rc_pool *pool, const pop *q)
 {
-	return q->type == RC_WORKER && q->want.language == RC_LANG_PYTHON && (!*q->env || q->env_only_variables) && rc_prefork_starting(pool->options.prefork);
+	const rc_prefork *f = pool->options.prefork;
+	if (q->type != RC_WORKER || q->want.language != RC_LANG_PYTHON || (*q->env && !q->env_only_variables))
+		return false;
+	return rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN));
 }
 
 static void prefork_changed(void *arg)

@@ -75,6 +75,7 @@ typedef struct rc_pop {
 	rc_id root_detached_actor_id; /* absent or nil: none */
 	int language;
 	bool is_actor, is_gpu;
+	bool is_train; /* its class is of ray.train or ray.tune: a worker that has torch imported is worth having */
 	const Rw__RuntimeEnvInfo *runtime_env; /* NULL, "" or "{}": none */
 	char *const *dynamic_options;          /* of an actor creation; a worker started with some is not shared */
 	size_t n_dynamic_options;

@@ -1,4 +1,4 @@
-/* The daemon's side of the prefork server. python/raylet_c/prefork.py says what the messages are; its text is in
+/* The daemon's side of the prefork servers. python/raylet_c/prefork.py says what the messages are; its text is in
  * gen/prefork_py.h and reaches the interpreter through a memory file, so a daemon that was copied elsewhere needs no file.
  *
  * Whether a worker may be forked is decided by what differs between its environment and the server's. Forbidden are the
@@ -6,7 +6,8 @@
  * they are loaded, which nobody can watch: the prefixes below.
  *
  * A server that ends, or does not answer for ANSWER_MS, is started again, at most RESTARTS times in a row; what it owed is
- * executed instead. A worker forked for a request that we gave up on cannot be: the server was killed then. */
+ * executed instead. A worker forked for a request that we gave up on cannot be: the server was killed then. A server whose
+ * imports make threads is started again in light mode, without the modules that might. */
 #define _GNU_SOURCE
 #include "raylet-c/procs/prefork.h"
 
@@ -25,16 +26,19 @@
 #include "raylet-c/procs/command.h"
 #include "raylet-c/procs/gen/prefork_py.h"
 
-enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, LONG_LIFE_MS = 60000 };
+enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, TRAIN_DELAY_MS = 2000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
+enum { MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, TRAIN_MEMORY_MB = 3000 };
 
 #define SETUP_WORKER "setup_worker.py"
 #define DEFAULT_WORKER "default_worker.py"
 #define PAD_VARIABLE "RAYLET_C_PAD"
+#define TRAIN_MODULES "torch,pandas,ray.train,ray.train.torch,ray.tune"
 
 static const char *const forbidden[] = {
 	"LD_", "PYTHON", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "BLIS_", "CUDA_", "NVIDIA_", "NCCL_",
 	"CUBLAS_", "CUDNN_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "GRPC_", "ABSL_", "GLOG_", "SSL_", "OPENSSL_", "LC_", "LANG", "TZ", "LOCPATH", "NLSPATH",
-	"RES_OPTIONS", "NPY_", "NUMPY_", "ARROW_", "JE_", "GOTO_", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_", "JEMALLOC_", "UV_",
+	"RES_OPTIONS", "NPY_", "NUMPY_", "ARROW_", "PYDANTIC_", "JE_", "GOTO_", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_",
+	"JEMALLOC_", "UV_",
 };
 /* RAY_<name> is a forbidden prefix too (the core reads configuration from it), but for these. */
 static const char *const allowed_ray[] = { "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_TRAIN_", "RAY_TUNE_", "RAY_DATA_", "RAY_AIR_", "RAY_SERVE_",
@@ -51,43 +55,46 @@ typedef struct pending {
 	void *arg;
 } pending;
 
+typedef struct server {
+	rc_prefork *owner;
+	const char *name, *modules; /* for the log; more to import */
+	rc_words env;               /* what it was started with */
+	rc_words read_by_imports;   /* names of variables */
+	rc_process *process;
+	int socket;
+	rc_watch *watch;
+	bool starting, ready, off, light, was_light;
+	int restarts;
+	rc_link pending; /* oldest first */
+	rc_timer *answer_timer, *restart_timer, *start_timer;
+} server;
+
 struct rc_prefork {
 	rc_loop *loop;
 	rc_procs *procs;
-	rc_words command;  /* interpreter, its flags, the worker's script */
-	rc_words env;      /* what the server was started with */
-	rc_words read_by_imports;
+	rc_words command; /* interpreter, its flags, the worker's script */
 	char *log_path, *warm;
-	size_t room;       /* for a worker's command line */
-	rc_process *server;
-	int socket;
-	rc_watch *watch;
-	bool ready, off, light, was_light;
-	int restarts;
+	size_t room;      /* for a worker's command line */
 	uint64_t next_id;
-	rc_link pending;
-	rc_timer *answer_timer, *restart_timer, *start_timer;
-	bool starting;
+	server servers[2]; /* by rc_warmth */
+	bool train_wanted, train_forced;
 	rc_task_fn changed;
 	void *changed_arg;
 };
 
-static void start_server(void *arg);
-static void read_answers(void *arg, int events);
-
 static void starting_ended(void *arg)
 {
-	rc_prefork *f = arg;
-	if (!f->starting)
+	server *s = arg;
+	if (!s->starting)
 		return;
-	f->starting = false;
-	if (f->changed)
-		f->changed(f->changed_arg);
+	s->starting = false;
+	if (s->owner->changed)
+		s->owner->changed(s->owner->changed_arg);
 }
 
-bool rc_prefork_starting(const rc_prefork *f)
+bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth)
 {
-	return f && f->starting;
+	return f && f->servers[warmth].starting;
 }
 
 void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg)
@@ -104,13 +111,11 @@ static bool starts_with(const char *s, const char *prefix)
 }
 
 /* word is KEY=value */
-static bool is_sensitive(const rc_prefork *f, const char *word)
+static bool is_sensitive(const server *s, const char *word)
 {
 	size_t n = strcspn(word, "=");
-	if (starts_with(word, "RAY_JOB_ID=") || starts_with(word, PAD_VARIABLE "="))
-		return false; /* imports ask only whether the first is there (ray/data/context.py), and it always is; the second is ours */
-	for (size_t i = 0; i < f->read_by_imports.n; i++)
-		if (strlen(f->read_by_imports.v[i]) == n && strncmp(f->read_by_imports.v[i], word, n) == 0)
+	for (size_t i = 0; i < s->read_by_imports.n; i++)
+		if (strlen(s->read_by_imports.v[i]) == n && strncmp(s->read_by_imports.v[i], word, n) == 0)
 			return true;
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++)
 		if (starts_with(word, forbidden[i]))
@@ -131,28 +136,22 @@ static bool has_word(const char *const *list, const char *word)
 	return false;
 }
 
-static bool same_for_imports(const rc_prefork *f, const char *const *env)
+static bool same_for_imports(const server *s, const char *const *env)
 {
 	for (const char *const *e = env; *e; e++)
-		if (!has_word((const char *const *)f->env.v, *e) && is_sensitive(f, *e)) {
-			rc_debug("a worker is executed, not forked: it has %.*s", (int)strcspn(*e, "="), *e);
+		if (!has_word((const char *const *)s->env.v, *e) && is_sensitive(s, *e))
 			return false;
-		}
-	for (size_t i = 0; i < f->env.n; i++)
-		if (!has_word(env, f->env.v[i]) && is_sensitive(f, f->env.v[i])) {
-			rc_debug("a worker is executed, not forked: it lacks %.*s", (int)strcspn(f->env.v[i], "="), f->env.v[i]);
+	for (size_t i = 0; i < s->env.n; i++)
+		if (!has_word(env, s->env.v[i]) && is_sensitive(s, s->env.v[i]))
 			return false;
-		}
 	return true;
 }
 
-bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp)
+bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp, rc_warmth warmth)
 {
 	size_t size = 0, i = 0;
 	bool has_job = false; /* eight characters: what the server can put in the core's place for it */
-	for (const char *const *e = sp->env; *e; e++)
-		has_job = has_job || (starts_with(*e, "RAY_JOB_ID=") && strlen(*e) == 11 + 8);
-	if (!f || !f->ready || !has_job || sp->stdin_pipe || sp->stdout_path || sp->stderr_path || sp->n_keep_fds)
+	if (!f || !f->servers[warmth].ready || sp->stdin_pipe || sp->stdout_path || sp->stderr_path || sp->n_keep_fds)
 		return false;
 	for (; i < f->command.n; i++)
 		if (!sp->argv[i] || strcmp(sp->argv[i], f->command.v[i]) != 0)
@@ -161,9 +160,11 @@ bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp)
 		size += strlen(*a) + 1;
 	if (size >= f->room)
 		return false;
-	for (const char *const *e = sp->env; *e; e++)
+	for (const char *const *e = sp->env; *e; e++) {
 		size += strlen(*e) + 1;
-	return size < MESSAGE_MAX - 1024 && same_for_imports(f, sp->env);
+		has_job = has_job || (starts_with(*e, "RAY_JOB_ID=") && strlen(*e) == 11 + 8);
+	}
+	return has_job && size < MESSAGE_MAX - 1024 && same_for_imports(&f->servers[warmth], sp->env);
 }
 
 /* ---- requests ---- */
@@ -176,29 +177,29 @@ static void finish(pending *q, rc_process *p, const rc_error *error)
 	free(q);
 }
 
-static void fail_all(rc_prefork *f, const char *why)
+static void fail_all(server *s, const char *why)
 {
 	rc_error error;
 	rc_fail(&error, RC_E_UNAVAILABLE, "%s", why);
-	while (!rc_list_empty(&f->pending))
-		finish(RC_CONTAINER(f->pending.next, pending, link), NULL, &error);
+	while (!rc_list_empty(&s->pending))
+		finish(RC_CONTAINER(s->pending.next, pending, link), NULL, &error);
 }
 
 static void answer_late(void *arg)
 {
-	rc_prefork *f = arg;
-	if (rc_list_empty(&f->pending))
+	server *s = arg;
+	if (rc_list_empty(&s->pending))
 		return;
-	uint64_t waited = rc_now_ms() - RC_CONTAINER(f->pending.next, pending, link)->sent_ms;
+	uint64_t waited = rc_now_ms() - RC_CONTAINER(s->pending.next, pending, link)->sent_ms;
 	if (waited < ANSWER_MS) {
-		rc_timer_again(f->answer_timer, ANSWER_MS - waited);
+		rc_timer_again(s->answer_timer, ANSWER_MS - waited);
 		return;
 	}
-	rc_warn("the prefork server did not answer for %d s and is ended", ANSWER_MS / 1000);
-	f->ready = false;
-	if (f->server)
-		rc_process_kill(f->server);
-	fail_all(f, "the prefork server did not answer");
+	rc_warn("the %s did not answer for %d s and is ended", s->name, ANSWER_MS / 1000);
+	s->ready = false;
+	if (s->process)
+		rc_process_kill(s->process);
+	fail_all(s, "the prefork server did not answer");
 }
 
 static void add_field(rc_buf *b, const char *s)
@@ -212,8 +213,31 @@ static void add_number(rc_buf *b, uint64_t v)
 	rc_buf_add(b, "", 1);
 }
 
-void rc_prefork_spawn(rc_prefork *f, const rc_spawn *sp, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg)
+static void write_request(const pending *q, const rc_spawn *sp, rc_buf *b)
 {
+	char number[16] = "";
+	size_t n = 0;
+	while (sp->argv[n])
+		n++;
+	add_number(b, q->id);
+	add_number(b, q->mark);
+	add_field(b, sp->own_group ? "1" : "0");
+	if (sp->set_oom_score)
+		snprintf(number, sizeof(number), "%d", sp->oom_score_adj);
+	add_field(b, number);
+	snprintf(number, sizeof(number), "%d", sp->nice);
+	add_field(b, number);
+	add_field(b, sp->cwd ? sp->cwd : "");
+	add_number(b, n);
+	for (size_t i = 0; i < n; i++)
+		add_field(b, sp->argv[i]);
+	for (const char *const *e = sp->env; *e; e++)
+		add_field(b, *e);
+}
+
+void rc_prefork_spawn(rc_prefork *f, const rc_spawn *sp, rc_warmth warmth, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg)
+{
+	server *s = &f->servers[warmth];
 	pending *q = rc_alloc(sizeof(*q));
 	*q = (pending){ .id = ++f->next_id, .mark = rc_process_new_mark(f->procs), .sent_ms = rc_now_ms(), .own_group = sp->own_group };
 	q->name = rc_strdup(sp->name);
@@ -221,60 +245,54 @@ void rc_prefork_spawn(rc_prefork *f, const rc_spawn *sp, rc_exited_fn exited, vo
 	q->exited_arg = exited_arg;
 	q->fn = fn;
 	q->arg = arg;
-
 	rc_buf b = { 0 };
-	size_t n = 0;
-	while (sp->argv[n])
-		n++;
-	add_number(&b, q->id);
-	add_number(&b, q->mark);
-	add_field(&b, sp->own_group ? "1" : "0");
-	char score[16] = "";
-	if (sp->set_oom_score)
-		snprintf(score, sizeof(score), "%d", sp->oom_score_adj);
-	add_field(&b, score);
-	snprintf(score, sizeof(score), "%d", sp->nice);
-	add_field(&b, score);
-	add_field(&b, sp->cwd ? sp->cwd : "");
-	add_number(&b, n);
-	for (size_t i = 0; i < n; i++)
-		add_field(&b, sp->argv[i]);
-	for (const char *const *e = sp->env; *e; e++)
-		add_field(&b, *e);
-
-	bool first = rc_list_empty(&f->pending);
-	rc_list_append(&f->pending, &q->link);
-	if (send(f->socket, b.p, b.n - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	write_request(q, sp, &b);
+	bool first = rc_list_empty(&s->pending);
+	rc_list_append(&s->pending, &q->link);
+	if (send(s->socket, b.p, b.n - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
 		/* told from the loop, as promised: the timer finds it late at once */
-		rc_warn("the prefork server cannot be asked: %s", strerror(errno));
+		rc_warn("the %s cannot be asked: %s", s->name, strerror(errno));
 		q->sent_ms = 0;
-		rc_timer_again(f->answer_timer, 0);
+		rc_list_remove(&q->link);
+		q->link.next = s->pending.next;
+		q->link.prev = &s->pending;
+		s->pending.next->prev = &q->link;
+		s->pending.next = &q->link;
+		rc_timer_again(s->answer_timer, 0);
 	} else if (first) {
-		rc_timer_again(f->answer_timer, ANSWER_MS);
+		rc_timer_again(s->answer_timer, ANSWER_MS);
 	}
 	rc_buf_free(&b);
 }
 
-void rc_prefork_disable(rc_prefork *f, const char *why)
+static pending *find_pending(server *s, uint64_t id)
 {
-	if (!f->off)
-		rc_warn("prefork is off, workers are executed: %s", why);
-	f->off = true;
-	f->ready = false;
-	if (f->server)
-		rc_process_kill(f->server);
-	starting_ended(f);
-}
-
-static pending *find_pending(rc_prefork *f, uint64_t id)
-{
-	RC_LIST_FOREACH (l, &f->pending)
+	RC_LIST_FOREACH (l, &s->pending)
 		if (RC_CONTAINER(l, pending, link)->id == id)
 			return RC_CONTAINER(l, pending, link);
 	return NULL;
 }
 
 /* ---- answers ---- */
+
+static void turn_off(server *s, const char *why)
+{
+	if (!s->off && s == &s->owner->servers[RC_WARM_PLAIN])
+		rc_warn("the %s is off, workers are executed: %s", s->name, why);
+	else if (!s->off)
+		rc_info("the %s is off: %s", s->name, why);
+	s->off = true;
+	s->ready = false;
+	if (s->process)
+		rc_process_kill(s->process);
+	starting_ended(s);
+}
+
+void rc_prefork_disable(rc_prefork *f, const char *why)
+{
+	for (int i = 0; i < 2; i++)
+		turn_off(&f->servers[i], why);
+}
 
 static const char *field(const char **at, const char *end)
 {
@@ -285,81 +303,91 @@ static const char *field(const char **at, const char *end)
 	return start;
 }
 
-static void server_ready(rc_prefork *f, const char *at, const char *end)
+/* "ready" and "warm" */
+static void take_state(server *s, bool all_imported, const char *at, const char *end)
 {
 	const char *threads = field(&at, end), *name;
-	rc_words_free(&f->read_by_imports);
+	rc_words_free(&s->read_by_imports);
 	while ((name = field(&at, end)) != NULL)
-		rc_words_add_copy(&f->read_by_imports, name);
-	f->ready = threads && atoi(threads) == 1;
-	if (f->ready) {
-		rc_info("prefork server %d is ready after %llu ms", (int)rc_process_pid(f->server), (unsigned long long)rc_process_age_ms(f->server));
-		starting_ended(f);
+		rc_words_add_copy(&s->read_by_imports, name);
+	if (!threads || atoi(threads) != 1) {
+		char text[80];
+		snprintf(text, sizeof(text), "the imports of a worker left %.8s threads", threads ? threads : "?");
+		if (s->light) {
+			turn_off(s, text);
+			return;
+		}
+		rc_info("%s: %s, trying with fewer imports", s->name, text);
+		s->light = true;
+		s->ready = false;
+		rc_process_kill(s->process);
 		return;
 	}
-	char text[80];
-	snprintf(text, sizeof(text), "the imports of a worker left %.8s threads", threads ? threads : "?");
-	if (f->light) {
-		rc_prefork_disable(f, text);
-		return;
-	}
-	rc_info("prefork server: %s, trying with fewer imports", text);
-	f->light = true;
-	rc_process_kill(f->server);
+	/* The trainer server is worth nothing before it has imported torch. */
+	s->ready = all_imported || s == &s->owner->servers[RC_WARM_PLAIN];
+	rc_info("%s %d %s after %llu ms", s->name, (int)rc_process_pid(s->process), all_imported ? "has imported everything" : "is ready",
+	        (unsigned long long)rc_process_age_ms(s->process));
+	if (s->ready)
+		starting_ended(s);
+	server *train = &s->owner->servers[RC_WARM_TRAIN];
+	if (all_imported && s != train && s->owner->train_wanted && !train->process)
+		rc_timer_again(train->restart_timer, TRAIN_DELAY_MS);
 }
 
-static void take_answer(rc_prefork *f, const char *text, size_t n)
+static void take_answer(server *s, const char *text, size_t n)
 {
 	const char *at = text, *end = text + n, *kind = field(&at, end);
-	if (kind && strcmp(kind, "ready") == 0) {
-		server_ready(f, at, end);
+	if (!kind)
+		return;
+	if (strcmp(kind, "ready") == 0 || strcmp(kind, "warm") == 0) {
+		take_state(s, *kind == 'w', at, end);
 		return;
 	}
-	if (kind && strcmp(kind, "unfit") == 0) {
+	if (strcmp(kind, "unfit") == 0) {
 		const char *why = field(&at, end);
-		rc_prefork_disable(f, why ? why : "no reason given");
+		turn_off(s, why ? why : "no reason given");
 		return;
 	}
 	const char *id = field(&at, end), *value = field(&at, end);
-	pending *q = id && value ? find_pending(f, strtoull(id, NULL, 10)) : NULL;
+	pending *q = id && value ? find_pending(s, strtoull(id, NULL, 10)) : NULL;
 	if (!q)
 		return;
 	if (strcmp(kind, "forked") == 0 && atoi(value) > 0) {
-		rc_process *p = rc_process_adopt(f->procs, (pid_t)atoi(value), q->mark, q->own_group, q->name, q->exited, q->exited_arg);
+		rc_process *p = rc_process_adopt(s->owner->procs, (pid_t)atoi(value), q->mark, q->own_group, q->name, q->exited, q->exited_arg);
 		finish(q, p, NULL);
 		return;
 	}
 	rc_error error;
-	rc_fail(&error, RC_E_SYSTEM, "prefork server: %s", value);
+	rc_fail(&error, RC_E_SYSTEM, "%s: %s", s->name, value);
 	finish(q, NULL, &error);
 }
 
-static void close_socket(rc_prefork *f)
+static void close_socket(server *s)
 {
-	if (f->watch)
-		rc_watch_stop(f->watch);
-	f->watch = NULL;
-	if (f->socket >= 0)
-		close(f->socket);
-	f->socket = -1;
-	f->ready = false;
+	if (s->watch)
+		rc_watch_stop(s->watch);
+	s->watch = NULL;
+	if (s->socket >= 0)
+		close(s->socket);
+	s->socket = -1;
+	s->ready = false;
 }
 
 static void read_answers(void *arg, int events)
 {
 	(void)events;
-	rc_prefork *f = arg;
+	server *s = arg;
 	char text[65536 + 1];
-	while (f->socket >= 0) {
-		ssize_t n = recv(f->socket, text, sizeof(text) - 1, MSG_DONTWAIT);
+	while (s->socket >= 0) {
+		ssize_t n = recv(s->socket, text, sizeof(text) - 1, MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
-			close_socket(f); /* its end is told by process.c */
+			close_socket(s); /* its end is told by process.c */
 			return;
 		}
 		text[n] = 0;
-		take_answer(f, text, (size_t)n);
+		take_answer(s, text, (size_t)n);
 	}
 }
 
@@ -367,31 +395,30 @@ static void read_answers(void *arg, int events)
 
 static void server_ended(void *arg, rc_process *p, int status)
 {
-	rc_prefork *f = arg;
+	server *s = arg;
 	char text[80];
-	if (f->socket >= 0)
-		read_answers(f, RC_READABLE); /* what it said before it ended */
+	if (s->socket >= 0)
+		read_answers(s, RC_READABLE); /* what it said before it ended */
 	bool long_lived = rc_process_age_ms(p) > LONG_LIFE_MS;
-	f->server = NULL;
-	close_socket(f);
-	fail_all(f, "the prefork server ended");
-	if (f->off || rc_procs_ending(f->procs)) {
-		starting_ended(f);
+	s->process = NULL;
+	close_socket(s);
+	fail_all(s, "the prefork server ended");
+	if (s->off || rc_procs_ending(s->owner->procs)) {
+		starting_ended(s);
 		return;
 	}
-	if (f->light && !f->was_light) { /* ours: started again with fewer imports */
-		f->was_light = true;
-		rc_timer_again(f->restart_timer, 0);
+	if (s->light && !s->was_light) { /* ours: started again with fewer imports */
+		s->was_light = true;
+		rc_timer_again(s->restart_timer, 0);
 		return;
 	}
-	f->restarts = long_lived ? 0 : f->restarts + 1;
-	if (f->restarts > RESTARTS) {
-		rc_warn("the prefork server ended again (%s): workers are executed from now on", rc_exit_text(status, text));
-		starting_ended(f);
+	s->restarts = long_lived ? 0 : s->restarts + 1;
+	if (s->restarts > RESTARTS) {
+		turn_off(s, rc_exit_text(status, text));
 		return;
 	}
-	rc_warn("the prefork server ended (%s) and is started again", rc_exit_text(status, text));
-	rc_timer_again(f->restart_timer, (uint64_t)RESTART_MS * (uint64_t)f->restarts);
+	rc_warn("the %s ended (%s) and is started again", s->name, rc_exit_text(status, text));
+	rc_timer_again(s->restart_timer, (uint64_t)RESTART_MS * (uint64_t)s->restarts);
 }
 
 static int source_file(rc_error *error)
@@ -407,8 +434,46 @@ static int source_file(rc_error *error)
 	return fd;
 }
 
-static int spawn_server(rc_prefork *f, rc_error *error)
+static char *padding(size_t n)
 {
+	char *pad = rc_alloc(n + 1);
+	memset(pad, '.', n);
+	return pad;
+}
+
+static void make_argv(const server *s, rc_words *argv)
+{
+	const rc_prefork *f = s->owner;
+	for (size_t i = 0; i + 1 < f->command.n; i++)
+		rc_words_add_copy(argv, f->command.v[i]);
+	rc_words_add_copy(argv, "/proc/self/fd/6");
+	rc_words_add_copy(argv, s->light ? "light" : "full");
+	rc_words_add_copy(argv, s->modules);
+	rc_words_add_copy(argv, "--");
+	for (size_t i = 0; i < f->command.n; i++)
+		rc_words_add_copy(argv, f->command.v[i]);
+	rc_words_add_copy(argv, "--");
+	rc_words_add(argv, padding(f->room));
+}
+
+static void make_env(server *s)
+{
+	char pid[16];
+	rc_id placeholder = rc_id_random(RC_JOB_ID);
+	rc_words_free(&s->env);
+	rc_env_inherit(&s->env);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	rc_env_set(&s->env, "RAY_RAYLET_PID", pid);
+	rc_env_set(&s->env, "SPT_NOENV", "1");
+	rc_env_set(&s->env, "RAY_JOB_ID", rc_id_to_hex(&placeholder).s);
+	char *pad = padding(ENV_PAD);
+	rc_env_set(&s->env, PAD_VARIABLE, pad);
+	free(pad);
+}
+
+static int spawn_server(server *s, rc_error *error)
+{
+	rc_prefork *f = s->owner;
 	int ends[2] = { -1, -1 }, source = source_file(error);
 	if (source < 0)
 		return -1;
@@ -417,62 +482,57 @@ static int spawn_server(rc_prefork *f, rc_error *error)
 		return rc_fail_errno(error, "no socket for the prefork server");
 	}
 	rc_words argv = { 0 };
-	for (size_t i = 0; i + 1 < f->command.n; i++)
-		rc_words_add_copy(&argv, f->command.v[i]);
-	rc_words_add_copy(&argv, "/proc/self/fd/6");
-	rc_words_add_copy(&argv, f->light ? "light" : "full");
-	rc_words_add_copy(&argv, f->warm);
-	rc_words_add_copy(&argv, "--");
-	for (size_t i = 0; i < f->command.n; i++)
-		rc_words_add_copy(&argv, f->command.v[i]);
-	rc_words_add_copy(&argv, "--");
-	char *pad = rc_alloc(f->room + 1);
-	memset(pad, '.', f->room);
-	rc_words_add(&argv, pad);
-
-	rc_words_free(&f->env);
-	rc_env_inherit(&f->env);
-	char text[16];
-	snprintf(text, sizeof(text), "%d", (int)getpid());
-	rc_env_set(&f->env, "RAY_RAYLET_PID", text);
-	rc_env_set(&f->env, "SPT_NOENV", "1");
-	rc_id placeholder = rc_id_random(RC_JOB_ID);
-	rc_env_set(&f->env, "RAY_JOB_ID", rc_id_to_hex(&placeholder).s);
-	char *env_pad = rc_alloc(ENV_PAD + 1);
-	memset(env_pad, '.', ENV_PAD);
-	rc_env_set(&f->env, PAD_VARIABLE, env_pad);
-	free(env_pad);
-
+	make_argv(s, &argv);
+	make_env(s);
 	int keep[] = { ends[1], STDOUT_FILENO, STDERR_FILENO, source };
 	rc_spawn sp = {
-		.name = "prefork server",
+		.name = s->name,
 		.argv = (const char *const *)argv.v,
-		.env = (const char *const *)f->env.v,
+		.env = (const char *const *)s->env.v,
 		.stdout_path = f->log_path,
 		.stderr_path = f->log_path,
 		.keep_fds = keep,
 		.n_keep_fds = 4,
 	};
-	f->server = rc_process_spawn(f->procs, &sp, server_ended, f, error);
+	s->process = rc_process_spawn(f->procs, &sp, server_ended, s, error);
 	rc_words_free(&argv);
 	close(ends[1]);
 	close(source);
-	if (!f->server) {
+	if (!s->process) {
 		close(ends[0]);
 		return -1;
 	}
-	f->socket = ends[0];
-	f->starting = true;
-	rc_timer_again(f->start_timer, START_MS);
-	f->watch = rc_watch_start(f->loop, f->socket, RC_READABLE, read_answers, f);
+	s->socket = ends[0];
+	s->starting = true;
+	rc_timer_again(s->start_timer, START_MS);
+	s->watch = rc_watch_start(f->loop, s->socket, RC_READABLE, read_answers, s);
 	return 0;
+}
+
+static bool memory_is_plenty(void)
+{
+	unsigned long kb = 0;
+	char line[128];
+	FILE *f = fopen("/proc/meminfo", "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %lu kB", &kb) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kb / 1024 >= TRAIN_MEMORY_MB;
 }
 
 static void start_server(void *arg)
 {
-	rc_prefork *f = arg;
+	server *s = arg;
 	rc_error error;
-	if (!f->off && !f->server && spawn_server(f, &error) != 0)
+	if (s->off || s->process || rc_procs_ending(s->owner->procs))
+		return;
+	if (s == &s->owner->servers[RC_WARM_TRAIN] && !s->owner->train_forced && !memory_is_plenty()) {
+		rc_info("the %s is not started: less than %d MB of memory are available", s->name, TRAIN_MEMORY_MB);
+		return;
+	}
+	if (spawn_server(s, &error) != 0)
 		rc_warn("%s: workers are executed", error.text);
 }
 
@@ -494,9 +554,22 @@ static int take_command(rc_prefork *f, const char *worker_command, rc_error *err
 	return 0;
 }
 
+static void init_server(rc_prefork *f, rc_warmth warmth, const char *name, const char *modules)
+{
+	server *s = &f->servers[warmth];
+	s->owner = f;
+	s->name = name;
+	s->modules = modules;
+	s->socket = -1;
+	rc_list_init(&s->pending);
+	s->answer_timer = rc_timer_start(f->loop, NEVER_MS, 0, answer_late, s);
+	s->start_timer = rc_timer_start(f->loop, NEVER_MS, 0, starting_ended, s);
+	s->restart_timer = rc_timer_start(f->loop, NEVER_MS, 0, start_server, s);
+}
+
 rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_options *o, rc_error *error)
 {
-	const char *wish = getenv("RAYLET_C_PREFORK");
+	const char *wish = getenv("RAYLET_C_PREFORK"), *train = getenv("RAYLET_C_PREFORK_TRAIN");
 	if (wish && strcmp(wish, "0") == 0) {
 		rc_fail(error, RC_E_UNSUPPORTED, "RAYLET_C_PREFORK=0");
 		return NULL;
@@ -504,42 +577,47 @@ rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_o
 	rc_prefork *f = rc_alloc(sizeof(*f));
 	f->loop = loop;
 	f->procs = procs;
-	f->socket = -1;
 	f->log_path = rc_strdup(o->log_path);
 	f->warm = rc_strdup(o->warm ? o->warm : "");
-	rc_list_init(&f->pending);
-	f->answer_timer = rc_timer_start(loop, ANSWER_MS, 0, answer_late, f);
-	f->start_timer = rc_timer_start(loop, START_MS, 0, starting_ended, f);
-	f->restart_timer = rc_timer_start(loop, 24 * 3600 * 1000, 0, start_server, f);
-	if (take_command(f, o->worker_command, error) != 0 || spawn_server(f, error) != 0) {
+	f->train_wanted = !train || strcmp(train, "0") != 0;
+	f->train_forced = train && strcmp(train, "1") == 0;
+	init_server(f, RC_WARM_PLAIN, "prefork server", f->warm);
+	init_server(f, RC_WARM_TRAIN, "prefork server for trainers", TRAIN_MODULES);
+	if (take_command(f, o->worker_command, error) != 0 || spawn_server(&f->servers[RC_WARM_PLAIN], error) != 0) {
 		rc_prefork_destroy(f);
 		return NULL;
 	}
 	return f;
 }
 
+static void free_server(server *s)
+{
+	s->off = true;
+	rc_timer_stop(s->answer_timer);
+	rc_timer_stop(s->restart_timer);
+	rc_timer_stop(s->start_timer);
+	close_socket(s); /* it ends at the end of file */
+	fail_all(s, "the node is shutting down");
+	if (s->process)
+		rc_process_set_exited(s->process, NULL, NULL);
+	rc_words_free(&s->env);
+	rc_words_free(&s->read_by_imports);
+}
+
 void rc_prefork_destroy(rc_prefork *f)
 {
 	if (!f)
 		return;
-	f->off = true;
-	rc_timer_stop(f->answer_timer);
-	rc_timer_stop(f->restart_timer);
-	rc_timer_stop(f->start_timer);
 	f->changed = NULL;
-	close_socket(f); /* it ends at the end of file */
-	fail_all(f, "the node is shutting down");
-	if (f->server)
-		rc_process_set_exited(f->server, NULL, NULL);
+	free_server(&f->servers[RC_WARM_PLAIN]);
+	free_server(&f->servers[RC_WARM_TRAIN]);
 	rc_words_free(&f->command);
-	rc_words_free(&f->env);
-	rc_words_free(&f->read_by_imports);
 	free(f->log_path);
 	free(f->warm);
 	free(f);
 }
 
-pid_t rc_prefork_pid(const rc_prefork *f)
+pid_t rc_prefork_pid(const rc_prefork *f, rc_warmth warmth)
 {
-	return f && f->server ? rc_process_pid(f->server) : 0;
+	return f && f->servers[warmth].process ? rc_process_pid(f->servers[warmth].process) : 0;
 }

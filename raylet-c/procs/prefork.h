@@ -1,13 +1,15 @@
-/* The prefork server: a warm Python process (python/raylet_c/prefork.py) that forks workers, so that a worker starts in
+/* The prefork servers: warm Python processes (python/raylet_c/prefork.py) that fork workers, so that a worker starts in
  * tens of milliseconds instead of a second of imports.
  *
- * One server per daemon, for one interpreter. A worker's start is taken by it only when the result cannot be told from an
- * exec: same interpreter, default_worker.py as the script, and no difference between the wanted environment and the
- * server's in LD_*, PYTHON*, MALLOC_*, OMP_*, MKL_*, CUDA_*, NCCL_*, and other variables that libraries read while they are
- * imported (see prefork.c). Everything else is plain exec. RAYLET_C_PREFORK=0 in the daemon's environment turns it off.
+ * Two servers for one interpreter: the plain one has imported what every worker imports; the trainer one also torch and Ray
+ * Train, and is started a little later, where torch is installed and memory is plenty. A worker's start is taken by one of
+ * them only when the result cannot be told from an exec: same interpreter, default_worker.py as the script, and no
+ * difference between the wanted environment and the server's in what libraries read while they are imported (prefork.c).
+ * Everything else is plain exec. In the daemon's environment RAYLET_C_PREFORK=0 turns both off, RAYLET_C_PREFORK_TRAIN=0 the
+ * second, =1 starts the second whatever the memory.
  *
  * The worker's parent is the daemon (double fork below a child subreaper); it bears the lineage mark (process.h).
- * Protocol: one SOCK_SEQPACKET pair; request and answer are described in prefork.c. Loop thread only. */
+ * Protocol: a SOCK_SEQPACKET pair each; request and answer are described in prefork.py. Loop thread only. */
 #ifndef RC_PROCS_PREFORK_H
 #define RC_PROCS_PREFORK_H
 
@@ -15,28 +17,31 @@
 
 typedef struct rc_prefork rc_prefork;
 
+typedef enum rc_warmth { RC_WARM_PLAIN, RC_WARM_TRAIN } rc_warmth;
+
 typedef struct rc_prefork_options {
 	const char *worker_command; /* --python_worker_command: names interpreter and default_worker.py */
-	const char *log_path;      /* where the server's own output goes; NULL: the daemon's */
-	const char *warm;          /* extra modules to import when there is time, comma separated ("torch"); "" none */
+	const char *log_path;      /* where the servers' own output goes; NULL: the daemon's */
+	const char *warm;          /* more modules for the plain server to import, comma separated; NULL or "": none */
 } rc_prefork_options;
 
-/* NULL with error when prefork is off or cannot work here: go on without. */
+/* Starts the plain server. NULL with error when prefork is off or cannot work here: go on without. */
 rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_options *options, rc_error *error);
 void rc_prefork_destroy(rc_prefork *f); /* NULL is fine */
 
-/* The server is being started and will be ready soon: an exec now would take longer than waiting. False after 10 s. */
-bool rc_prefork_starting(const rc_prefork *f);
+/* The server for this warmth is being started and will be ready soon: an exec now would take longer than waiting. False
+ * after 10 s at the latest. f may be NULL. */
+bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth);
 /* fn is called from the loop whenever rc_prefork_starting has become false. One at a time. */
 void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg);
-/* Ready and able to start this command exactly as an exec would. */
-bool rc_prefork_can(const rc_prefork *f, const rc_spawn *spawn);
+/* Ready and able to start this command exactly as an exec would. RC_WARM_TRAIN: by the trainer server itself. */
+bool rc_prefork_can(const rc_prefork *f, const rc_spawn *spawn, rc_warmth warmth);
 /* p is NULL when the fork failed: use exec then (error says why). Comes from the loop, exactly once. */
 typedef void (*rc_prefork_fn)(void *arg, rc_process *p, const rc_error *error);
-/* exited is that of the process, as in rc_process_spawn. */
-void rc_prefork_spawn(rc_prefork *f, const rc_spawn *spawn, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg);
+/* Only after rc_prefork_can. exited is that of the process, as in rc_process_spawn. */
+void rc_prefork_spawn(rc_prefork *f, const rc_spawn *spawn, rc_warmth warmth, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg);
 /* A forked worker was seen to differ from an executed one: no more forks, the text is logged. */
 void rc_prefork_disable(rc_prefork *f, const char *why);
-pid_t rc_prefork_pid(const rc_prefork *f); /* 0: not running; for statistics and tests */
+pid_t rc_prefork_pid(const rc_prefork *f, rc_warmth warmth); /* 0: not running; for statistics and tests */
 
 #endif

@@ -114,8 +114,10 @@ rc__starting *rc__start_worker(const rc__start *s, rc_exited_fn exited, rc__star
 		.set_oom_score = s->options->oom_score_adj > 0,
 		.oom_score_adj = s->options->oom_score_adj > 1000 ? 1000 : s->options->oom_score_adj,
 	};
-	if (s->options->prefork && rc_prefork_can(s->options->prefork, &st->spawn)) {
-		rc_prefork_spawn(s->options->prefork, &st->spawn, exited, arg, forked, st);
+	for (int warmth = s->is_train ? RC_WARM_TRAIN : RC_WARM_PLAIN; warmth >= RC_WARM_PLAIN; warmth--) {
+		if (!rc_prefork_can(s->options->prefork, &st->spawn, warmth))
+			continue;
+		rc_prefork_spawn(s->options->prefork, &st->spawn, warmth, exited, arg, forked, st);
 		return st;
 	}
 	started_here(st);

@@ -13,6 +13,7 @@ typedef struct rc__start {
 	const char *context;             /* the agent's answer; NULL: the env only sets variables, or there is none */
 	char *const *dynamic_options;
 	size_t n_dynamic_options;
+	bool is_train;
 } rc__start;
 
 /* p, or NULL with error. Comes from inside (exec) or from the loop (prefork), exactly once unless cancelled before. */

@@ -200,7 +200,7 @@ static void stubborn_helper_is_killed(void)
 	rc_agents_options o = options("2.35.0", NULL, "/bin/sh -c \"trap '' TERM; while :; do sleep 0.05; done\"");
 	rc_agent_ports p = { -1, -1, -1, -1 };
 	rc_agents *a = rc_agents_start(loop, &o, &p);
-	run_for(100);
+	run_for(700);
 	CHECK(rc_agents_runtime_env_pid(a) > 0);
 	rc_agents_stop(a, 200, stop_loop, NULL);
 	uint64_t start = rc_now_ms();

@@ -119,7 +119,7 @@ static rc_prefork *start(void)
 		printf("# %s\n", error.text);
 		return NULL;
 	}
-	for (int i = 0; i < 1000 && rc_prefork_starting(f); i++)
+	for (int i = 0; i < 1000 && rc_prefork_starting(f, RC_WARM_PLAIN); i++)
 		run_for(20);
 	return f;
 }
@@ -157,7 +157,7 @@ static bool can(rc_prefork *f, const char *variable)
 {
 	wanted w;
 	want(&w, "never", variable);
-	bool ok = rc_prefork_can(f, &w.spawn);
+	bool ok = rc_prefork_can(f, &w.spawn, RC_WARM_PLAIN);
 	unwant(&w);
 	return ok;
 }
@@ -182,8 +182,8 @@ static void forked_like_executed(void)
 		outcome o = { 0 };
 		wanted w;
 		want(&w, "facts", "COLOUR=red");
-		CHECK(rc_prefork_can(f, &w.spawn));
-		rc_prefork_spawn(f, &w.spawn, exited, &o, forked, &o);
+		CHECK(rc_prefork_can(f, &w.spawn, RC_WARM_PLAIN));
+		rc_prefork_spawn(f, &w.spawn, RC_WARM_PLAIN, exited, &o, forked, &o);
 		unwant(&w);
 		CHECK_EQ_INT(0, o.answers);
 		rc_loop_run(loop);
@@ -233,18 +233,18 @@ static void environment_decides(void)
 	wanted w;
 	want(&w, "x", NULL);
 	rc_env_unset(&w.env, "RAY_JOB_ID");
-	CHECK(!rc_prefork_can(f, &w.spawn));
+	CHECK(!rc_prefork_can(f, &w.spawn, RC_WARM_PLAIN));
 	unwant(&w);
 	want(&w, "x", NULL);
 	free(w.argv.v[0]);
 	w.argv.v[0] = rc_strdup("/usr/bin/other-python");
-	CHECK(!rc_prefork_can(f, &w.spawn));
+	CHECK(!rc_prefork_can(f, &w.spawn, RC_WARM_PLAIN));
 	unwant(&w);
 	want(&w, "x", NULL);
 	for (int i = 0; i < 200; i++)
 		rc_words_add_copy(&w.argv, "--a-long-command-line-has-no-room-to-be-shown");
 	w.spawn.argv = (const char *const *)w.argv.v;
-	CHECK(!rc_prefork_can(f, &w.spawn));
+	CHECK(!rc_prefork_can(f, &w.spawn, RC_WARM_PLAIN));
 	unwant(&w);
 	rc_prefork_destroy(f);
 }
@@ -252,12 +252,12 @@ static void environment_decides(void)
 static void server_that_dies_is_replaced(void)
 {
 	rc_prefork *f = start();
-	pid_t first = rc_prefork_pid(f);
+	pid_t first = rc_prefork_pid(f, RC_WARM_PLAIN);
 	outcome o = { 0 };
 	wanted w;
 	kill(first, SIGSTOP);
 	want(&w, "facts2", NULL);
-	rc_prefork_spawn(f, &w.spawn, exited, &o, forked, &o);
+	rc_prefork_spawn(f, &w.spawn, RC_WARM_PLAIN, exited, &o, forked, &o);
 	unwant(&w);
 	kill(first, SIGKILL);
 	rc_loop_run(loop);
@@ -267,7 +267,7 @@ static void server_that_dies_is_replaced(void)
 	for (int i = 0; i < 1000 && !can(f, NULL); i++)
 		run_for(20);
 	CHECK(can(f, NULL));
-	CHECK(rc_prefork_pid(f) != first);
+	CHECK(rc_prefork_pid(f, RC_WARM_PLAIN) != first);
 	rc_prefork_destroy(f);
 }
 
@@ -277,7 +277,7 @@ static void unfit_turns_it_off(void)
 	rc_prefork *f = start();
 	CHECK(f && !can(f, NULL));
 	run_for(100);
-	CHECK_EQ_INT(0, rc_prefork_pid(f));
+	CHECK_EQ_INT(0, rc_prefork_pid(f, RC_WARM_PLAIN));
 	unsetenv("FAKE_LOST");
 	rc_prefork_destroy(f);
 
