@@ -1,5 +1,6 @@
 /* Leases and placement-group bundles: the RPCs about them, and the operations that the lease manager asks for (arguments,
  * workers, answers). The rules are in sched/; here is only the wiring. */
+#define _GNU_SOURCE /* memmem */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,8 @@ static void pop_fill(const rc_lease_spec *s, pop_parts *p)
 	p->pop.language = s->language;
 	p->pop.is_actor = s->is_actor;
 	p->pop.is_gpu = asks_for_gpu(&s->required);
+	/* the class key ends with the function descriptor */
+	p->pop.is_train = s->is_actor && (memmem(s->class_key, s->class_key_n, "ray.train", 9) || memmem(s->class_key, s->class_key_n, "ray.tune", 8));
 	p->pop.dynamic_options = s->worker_options;
 	p->pop.n_dynamic_options = s->n_worker_options;
 	if (*s->runtime_env) {

@@ -379,8 +379,12 @@ static int build_pool(rc_daemon *n, rc_error *e)
 	rc_gcs *g = n->gcs;
 	char *log = rc_sprintf("%s/prefork.log", o->log_dir);
 	rc_error off;
-	n->prefork = rc_prefork_create(n->loop, n->procs, &(rc_prefork_options){ .worker_command = o->python_worker_command, .log_path = log, .warm = "" },
-	                               &off);
+	rc_prefork_options prefork = {
+		.worker_command = o->python_worker_command,
+		.log_path = log,
+		.trainers_expected = rc_resources_total(n->resources, "GPU") > 0,
+	};
+	n->prefork = rc_prefork_create(n->loop, n->procs, &prefork, &off);
 	if (!n->prefork)
 		rc_info("workers are started without prefork: %s", off.text);
 	free(log);

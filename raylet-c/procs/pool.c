@@ -510,10 +510,14 @@ uint64_t rc_pool_pop(rc_pool *pool, const rc_pop *want, rc_pop_fn fn, void *arg)
 	rc_worker *w = find_idle(pool, q);
 	if (w) {
 		give(w, q);
+		if (want->is_train)
+			rc_prefork_want_train(pool->options.prefork);
 		return 0;
 	}
 	advance(q);
 	pump(pool);
+	if (want->is_train) /* for those that follow; this one did not wait for it */
+		rc_prefork_want_train(pool->options.prefork);
 	return find_pop(pool, id) ? id : 0;
 }
 

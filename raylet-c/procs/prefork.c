@@ -26,7 +26,7 @@
 #include "raylet-c/procs/command.h"
 #include "raylet-c/procs/gen/prefork_py.h"
 
-enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, TRAIN_DELAY_MS = 2000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
+enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, TRAIN_DELAY_MS = 2000, TRAIN_IDLE_MS = 600000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
 enum { MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, TRAIN_MEMORY_MB = 3000 };
 
 #define SETUP_WORKER "setup_worker.py"
@@ -63,7 +63,7 @@ typedef struct server {
 	rc_process *process;
 	int socket;
 	rc_watch *watch;
-	bool starting, ready, off, light, was_light;
+	bool starting, ready, off, light, was_light, unused;
 	int restarts;
 	rc_link pending; /* oldest first */
 	rc_timer *answer_timer, *restart_timer, *start_timer;
@@ -77,7 +77,9 @@ struct rc_prefork {
 	size_t room;      /* for a worker's command line */
 	uint64_t next_id;
 	server servers[2]; /* by rc_warmth */
-	bool train_wanted, train_forced;
+	bool train_soon;   /* start the trainer server when the plain one has imported everything */
+	uint64_t train_used_ms;
+	rc_timer *train_timer;
 	rc_task_fn changed;
 	void *changed_arg;
 };
@@ -330,7 +332,7 @@ static void take_state(server *s, bool all_imported, const char *at, const char 
 	if (s->ready)
 		starting_ended(s);
 	server *train = &s->owner->servers[RC_WARM_TRAIN];
-	if (all_imported && s != train && s->owner->train_wanted && !train->process)
+	if (all_imported && s != train && s->owner->train_soon && !train->process)
 		rc_timer_again(train->restart_timer, TRAIN_DELAY_MS);
 }
 
@@ -405,6 +407,10 @@ static void server_ended(void *arg, rc_process *p, int status)
 	fail_all(s, "the prefork server ended");
 	if (s->off || rc_procs_ending(s->owner->procs)) {
 		starting_ended(s);
+		return;
+	}
+	if (s->unused) {
+		s->unused = false;
 		return;
 	}
 	if (s->light && !s->was_light) { /* ours: started again with fewer imports */
@@ -528,12 +534,33 @@ static void start_server(void *arg)
 	rc_error error;
 	if (s->off || s->process || rc_procs_ending(s->owner->procs))
 		return;
-	if (s == &s->owner->servers[RC_WARM_TRAIN] && !s->owner->train_forced && !memory_is_plenty()) {
+	if (s == &s->owner->servers[RC_WARM_TRAIN] && !memory_is_plenty()) {
 		rc_info("the %s is not started: less than %d MB of memory are available", s->name, TRAIN_MEMORY_MB);
 		return;
 	}
 	if (spawn_server(s, &error) != 0)
 		rc_warn("%s: workers are executed", error.text);
+}
+
+void rc_prefork_want_train(rc_prefork *f)
+{
+	if (!f)
+		return;
+	f->train_used_ms = rc_now_ms();
+	start_server(&f->servers[RC_WARM_TRAIN]);
+}
+
+/* Its memory is worth something only while trainers come. */
+static void end_unused_train(void *arg)
+{
+	rc_prefork *f = arg;
+	server *s = &f->servers[RC_WARM_TRAIN];
+	if (f->train_soon || !s->process || rc_now_ms() - f->train_used_ms < TRAIN_IDLE_MS)
+		return;
+	rc_info("the %s was not used for %d s and is ended", s->name, TRAIN_IDLE_MS / 1000);
+	s->unused = true;
+	close_socket(s);
+	rc_process_stop(s->process, 1000);
 }
 
 /* The words up to the worker's script, without setup_worker.py. */
@@ -579,10 +606,11 @@ rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_o
 	f->procs = procs;
 	f->log_path = rc_strdup(o->log_path);
 	f->warm = rc_strdup(o->warm ? o->warm : "");
-	f->train_wanted = !train || strcmp(train, "0") != 0;
-	f->train_forced = train && strcmp(train, "1") == 0;
+	f->train_soon = o->trainers_expected || (train && strcmp(train, "1") == 0);
+	f->train_timer = rc_timer_start(loop, TRAIN_IDLE_MS / 10, TRAIN_IDLE_MS / 10, end_unused_train, f);
 	init_server(f, RC_WARM_PLAIN, "prefork server", f->warm);
 	init_server(f, RC_WARM_TRAIN, "prefork server for trainers", TRAIN_MODULES);
+	f->servers[RC_WARM_TRAIN].off = train && strcmp(train, "0") == 0;
 	if (take_command(f, o->worker_command, error) != 0 || spawn_server(&f->servers[RC_WARM_PLAIN], error) != 0) {
 		rc_prefork_destroy(f);
 		return NULL;
@@ -609,6 +637,7 @@ void rc_prefork_destroy(rc_prefork *f)
 	if (!f)
 		return;
 	f->changed = NULL;
+	rc_timer_stop(f->train_timer);
 	free_server(&f->servers[RC_WARM_PLAIN]);
 	free_server(&f->servers[RC_WARM_TRAIN]);
 	rc_words_free(&f->command);

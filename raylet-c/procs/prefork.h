@@ -2,11 +2,11 @@
  * tens of milliseconds instead of a second of imports.
  *
  * Two servers for one interpreter: the plain one has imported what every worker imports; the trainer one also torch and Ray
- * Train, and is started a little later, where torch is installed and memory is plenty. A worker's start is taken by one of
- * them only when the result cannot be told from an exec: same interpreter, default_worker.py as the script, and no
- * difference between the wanted environment and the server's in what libraries read while they are imported (prefork.c).
- * Everything else is plain exec. In the daemon's environment RAYLET_C_PREFORK=0 turns both off, RAYLET_C_PREFORK_TRAIN=0 the
- * second, =1 starts the second whatever the memory.
+ * Train. The second is started where trainers are expected, or when the first lease of one comes, and ended when none came
+ * for ten minutes. A worker's start is taken by one of them only when the result cannot be told from an exec: same
+ * interpreter, default_worker.py as the script, and no difference between the wanted environment and the server's in what
+ * libraries read while they are imported (prefork.c). Everything else is plain exec. In the daemon's environment
+ * RAYLET_C_PREFORK=0 turns both off, RAYLET_C_PREFORK_TRAIN=0 the second, =1 starts it with the first.
  *
  * The worker's parent is the daemon (double fork below a child subreaper); it bears the lineage mark (process.h).
  * Protocol: a SOCK_SEQPACKET pair each; request and answer are described in prefork.py. Loop thread only. */
@@ -22,6 +22,7 @@ typedef enum rc_warmth { RC_WARM_PLAIN, RC_WARM_TRAIN } rc_warmth;
 typedef struct rc_prefork_options {
 	const char *worker_command; /* --python_worker_command: names interpreter and default_worker.py */
 	const char *log_path;      /* where the servers' own output goes; NULL: the daemon's */
+	bool trainers_expected;    /* start the trainer server soon: the node has GPUs */
 	const char *warm;          /* more modules for the plain server to import, comma separated; NULL or "": none */
 } rc_prefork_options;
 
@@ -29,6 +30,8 @@ typedef struct rc_prefork_options {
 rc_prefork *rc_prefork_create(rc_loop *loop, rc_procs *procs, const rc_prefork_options *options, rc_error *error);
 void rc_prefork_destroy(rc_prefork *f); /* NULL is fine */
 
+/* A lease of Ray Train came: starts the trainer server unless it runs, is off, or memory is short. f may be NULL. */
+void rc_prefork_want_train(rc_prefork *f);
 /* The server for this warmth is being started and will be ready soon: an exec now would take longer than waiting. False
  * after 10 s at the latest. f may be NULL. */
 bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth);
@@ -42,6 +45,6 @@ typedef void (*rc_prefork_fn)(void *arg, rc_process *p, const rc_error *error);
 void rc_prefork_spawn(rc_prefork *f, const rc_spawn *spawn, rc_warmth warmth, rc_exited_fn exited, void *exited_arg, rc_prefork_fn fn, void *arg);
 /* A forked worker was seen to differ from an executed one: no more forks, the text is logged. */
 void rc_prefork_disable(rc_prefork *f, const char *why);
-pid_t rc_prefork_pid(const rc_prefork *f, rc_warmth warmth); /* 0: not running; for statistics and tests */
+pid_t rc_prefork_pid(const rc_prefork *f, rc_warmth warmth); /* 0: not running; f may be NULL */
 
 #endif
