@@ -777,12 +777,12 @@ static void large_chunks(void)
 
 	base_options.chunk_size = 5 * MB;
 	start_cluster(2, 128 * MB);
-	ref = make(&nodes[0], 33 * MB + 5, 7);
+	ref = make(&nodes[0], 12 * MB + 5, 7);
 	UNTIL(known_to_owner, (&(here){ &nodes[0], &ref, 1 }));
 	rc_objects_get(nodes[1].objects, &client_a, &ref, 1, true);
 	UNTIL(all_here, (&(here){ &nodes[1], &ref, 1 }));
-	CHECK(intact(&nodes[1], &ref, 33 * MB + 5, 7));
-	CHECK_EQ_INT(7, stats_of(&nodes[1]).chunks_in);
+	CHECK(intact(&nodes[1], &ref, 12 * MB + 5, 7));
+	CHECK_EQ_INT(3, stats_of(&nodes[1]).chunks_in);
 	base_options.chunk_size = CHUNK;
 	stop_cluster();
 }
@@ -1384,7 +1384,7 @@ static void ends_in_the_middle(void)
 		base_options.chunk_size = i % 2 ? CHUNK : MB;
 		start_cluster(2, 64 * MB);
 		for (int k = 0; k < 3; k++)
-			refs[k] = make(&nodes[0], 8 * MB, 1);
+			refs[k] = make(&nodes[0], 2 * MB + 500 * KB, 1);
 		UNTIL(known_to_owner, (&(here){ &nodes[0], refs, 3 }));
 		rc_objects_get(nodes[1].objects, &client_a, refs, 3, false);
 		run_ms((uint64_t)i * 3);
