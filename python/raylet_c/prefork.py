@@ -20,6 +20,7 @@ Only the standard library is used, and no name of it that an older Python lacks:
 """
 import ast
 import builtins
+import collections
 import ctypes
 import functools
 import gc
@@ -75,30 +76,80 @@ def imports_of(path):
 def import_one(name):
     try:
         importlib.import_module(name)
-    except Exception as error:  # also of a package that is broken: the worker will meet it, if it needs it
-        if not isinstance(error, ImportError):
-            print(f"{name}: {error!r}", file=sys.stderr)
+    except ImportError:
+        pass
+    except Exception as error:  # half of it may stay in sys.modules, and a worker's own import would find that
+        traceback.print_exc()
+        raise Unfit(f"{name} cannot be imported: {error!r}") from error
 
 
 class Watched:
-    """Notes the names of the environment variables that are looked at inside a `with` block."""
+    """Notes the names of the environment variables that are looked at inside a `with` block. One that only turned up while
+    somebody went through all of them does not count: fsspec copies them all, to look for its own."""
 
     def __init__(self):
         self.seen = set()
+        self.listed = collections.deque()  # names that an iteration gave, and that were not looked up since
 
     def __enter__(self):
         kind = type(os.environ)
-        self.plain = plain = kind.__getitem__
+        self.plain = look_up, go_through = kind.__getitem__, kind.__iter__
 
         def look(environ, key):
-            if isinstance(key, str):
+            if self.listed and self.listed[0] == key:  # items() and dict(os.environ) look all up in this order
+                self.listed.popleft()
+            elif isinstance(key, str):
+                self.listed.clear()
                 self.seen.add(key)
-            return plain(environ, key)
+            return look_up(environ, key)
 
-        kind.__getitem__ = look
+        def each(environ):
+            for key in go_through(environ):
+                self.listed.append(key)
+                yield key
+
+        kind.__getitem__, kind.__iter__ = look, each
 
     def __exit__(self, *_):
-        type(os.environ).__getitem__ = self.plain
+        kind = type(os.environ)
+        kind.__getitem__, kind.__iter__ = self.plain
+
+
+class NoDrawnIds:
+    """Ray's core makes its ids with one generator a process, seeded when the first is drawn: a process that drew one before a
+    fork would have all its children draw the same. Ray's libraries draw some when they are loaded, for their actor classes:
+    inside a `with` block those come from the system."""
+
+    def __enter__(self):
+        self.module = sys.modules["ray.actor"]
+        self.of_ray = of_ray = self.module.ActorClassID
+
+        class ActorClassID(of_ray):
+            @classmethod
+            def from_random(cls):
+                return of_ray(os.urandom(len(of_ray.nil().binary())))
+
+        self.module.ActorClassID = ActorClassID
+
+    def __exit__(self, *_):
+        self.module.ActorClassID = self.of_ray
+
+
+def check_ids():
+    """Two children must not draw the same id."""
+    drawn = []
+    for _ in range(2):
+        out, into = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(into, sys.modules["ray._raylet"].WorkerID.from_random().binary())
+            os._exit(0)
+        os.close(into)
+        drawn.append(os.read(out, 64))
+        os.close(out)
+        os.waitpid(child, 0)
+    if len(drawn[0]) < 28 or drawn[0] == drawn[1]:
+        raise Unfit("its imports drew an id, which all workers would draw again")
 
 
 class FewThreads:
@@ -232,6 +283,7 @@ class Server:
         self.job_id_places = find_job_id(self.job_id)
         self.set_title(TITLE)
         self.arguments, self.environment = memory_of(48, 49), memory_of(50, 51)
+        check_ids()
         gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
         self.tell("ready")
 
@@ -242,9 +294,10 @@ class Server:
     def import_later(self):
         """Imports what is left, one module at a time, until there is a request."""
         while self.later and not select.select([self.control], [], [], 0)[0]:
-            with self.watched, FewThreads():
+            with self.watched, FewThreads(), NoDrawnIds():
                 import_one(self.later.pop(0))
             if not self.later:
+                check_ids()
                 gc.collect()
                 gc.freeze()
                 self.tell("warm")

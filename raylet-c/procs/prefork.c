@@ -26,18 +26,19 @@
 #include "raylet-c/procs/command.h"
 #include "raylet-c/procs/gen/prefork_py.h"
 
-enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, TRAIN_DELAY_MS = 2000, TRAIN_IDLE_MS = 600000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
+enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
+enum { TRAIN_DELAY_MS = 2000, TRAIN_IDLE_MS = 600000 };
 enum { MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, TRAIN_MEMORY_MB = 3000 };
 
 #define SETUP_WORKER "setup_worker.py"
 #define DEFAULT_WORKER "default_worker.py"
 #define PAD_VARIABLE "RAYLET_C_PAD"
-#define TRAIN_MODULES "torch,pandas,ray.train,ray.train.torch,ray.tune"
+#define TRAIN_MODULES "torch,pandas,ray.train,ray.train.torch,ray.tune,torch._dynamo,torch.nn.parallel,torch.distributed"
 
 static const char *const forbidden[] = {
 	"LD_", "PYTHON", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "BLIS_", "CUDA_", "NVIDIA_", "NCCL_",
 	"CUBLAS_", "CUDNN_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "GRPC_", "ABSL_", "GLOG_", "SSL_", "OPENSSL_", "LC_", "LANG", "TZ", "LOCPATH", "NLSPATH",
-	"RES_OPTIONS", "NPY_", "NUMPY_", "ARROW_", "PYDANTIC_", "JE_", "GOTO_", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_",
+	"RES_OPTIONS", "NPY_", "NUMPY_", "ARROW_", "PYDANTIC_", "FSSPEC_", "JE_", "GOTO_", "ASAN_", "LSAN_", "UBSAN_", "TSAN_", "FI_", "RDMAV_", "IBV_", "SPT_",
 	"JEMALLOC_", "UV_",
 };
 /* RAY_<name> is a forbidden prefix too (the core reads configuration from it), but for these. */
@@ -138,15 +139,23 @@ static bool has_word(const char *const *list, const char *word)
 	return false;
 }
 
+/* The first word of `some` that is not in `others` and that the server's imports depend on. */
+static const char *sensitive_difference(const server *s, const char *const *some, const char *const *others)
+{
+	for (; *some; some++)
+		if (!has_word(others, *some) && is_sensitive(s, *some))
+			return *some;
+	return NULL;
+}
+
 static bool same_for_imports(const server *s, const char *const *env)
 {
-	for (const char *const *e = env; *e; e++)
-		if (!has_word((const char *const *)s->env.v, *e) && is_sensitive(s, *e))
-			return false;
-	for (size_t i = 0; i < s->env.n; i++)
-		if (!has_word(env, s->env.v[i]) && is_sensitive(s, s->env.v[i]))
-			return false;
-	return true;
+	const char *const *own = (const char *const *)s->env.v, *word = sensitive_difference(s, env, own);
+	if (!word)
+		word = sensitive_difference(s, own, env);
+	if (word)
+		rc_debug("the %s cannot fork this worker: its environment differs in %.*s", s->name, (int)strcspn(word, "="), word);
+	return !word;
 }
 
 bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp, rc_warmth warmth)
@@ -305,6 +314,18 @@ static const char *field(const char **at, const char *end)
 	return start;
 }
 
+static void take_unfit(server *s, const char *why)
+{
+	if (s->light || s == &s->owner->servers[RC_WARM_TRAIN]) {
+		turn_off(s, why);
+		return;
+	}
+	rc_info("%s: %s; trying with fewer imports", s->name, why);
+	s->light = true;
+	s->ready = false;
+	rc_process_kill(s->process);
+}
+
 /* "ready" and "warm" */
 static void take_state(server *s, bool all_imported, const char *at, const char *end)
 {
@@ -314,15 +335,8 @@ static void take_state(server *s, bool all_imported, const char *at, const char 
 		rc_words_add_copy(&s->read_by_imports, name);
 	if (!threads || atoi(threads) != 1) {
 		char text[80];
-		snprintf(text, sizeof(text), "the imports of a worker left %.8s threads", threads ? threads : "?");
-		if (s->light) {
-			turn_off(s, text);
-			return;
-		}
-		rc_info("%s: %s, trying with fewer imports", s->name, text);
-		s->light = true;
-		s->ready = false;
-		rc_process_kill(s->process);
+		snprintf(text, sizeof(text), "its imports left %.8s threads", threads ? threads : "?");
+		take_unfit(s, text);
 		return;
 	}
 	/* The trainer server is worth nothing before it has imported torch. */
@@ -347,7 +361,7 @@ static void take_answer(server *s, const char *text, size_t n)
 	}
 	if (strcmp(kind, "unfit") == 0) {
 		const char *why = field(&at, end);
-		turn_off(s, why ? why : "no reason given");
+		take_unfit(s, why ? why : "no reason given");
 		return;
 	}
 	const char *id = field(&at, end), *value = field(&at, end);

@@ -51,6 +51,14 @@ static const char fake_core[] =
 	"def job_id():\n"
 	"    return text.raw[24:32].decode()\n"
 	"title = ''\n"
+	"class Id:\n"
+	"    def __init__(self, b): self.b = b\n"
+	"    def binary(self): return self.b\n"
+	"    @classmethod\n"
+	"    def nil(cls): return cls(bytes(28))\n"
+	"    @classmethod\n"
+	"    def from_random(cls): return cls(os.urandom(28) if not os.environ.get('FAKE_DRAWN') else bytes(28))\n"
+	"WorkerID = ActorClassID = Id\n"
 	"def setproctitle(t):\n"
 	"    global title\n"
 	"    title = t\n";
@@ -59,6 +67,7 @@ static const char fake_worker[] =
 	"import os, sys\n"
 	"import ray._raylet\n"
 	"import ray._private.utils\n"
+	"import ray.actor\n"
 	"if __name__ == '__main__':\n"
 	"    import json, random, resource\n"
 	"    def read(path):\n"
@@ -281,6 +290,12 @@ static void unfit_turns_it_off(void)
 	unsetenv("FAKE_LOST");
 	rc_prefork_destroy(f);
 
+	setenv("FAKE_DRAWN", "1", 1);
+	f = start();
+	CHECK(f && !can(f, NULL));
+	unsetenv("FAKE_DRAWN");
+	rc_prefork_destroy(f);
+
 	rc_error error = { 0 };
 	setenv("RAYLET_C_PREFORK", "0", 1);
 	CHECK(rc_prefork_create(loop, procs, &(rc_prefork_options){ .worker_command = command }, &error) == NULL);
@@ -315,6 +330,7 @@ int main(void)
 	free(sub);
 	write_file("ray/__init__.py", "");
 	write_file("ray/_raylet.py", fake_core);
+	write_file("ray/actor.py", "from ray._raylet import ActorClassID\n");
 	write_file("ray/_private/__init__.py", "");
 	write_file("ray/_private/utils.py", "def set_omp_num_threads_if_unset():\n    return False\n");
 	write_file("default_worker.py", fake_worker);
