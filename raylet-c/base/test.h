@@ -3,12 +3,15 @@
  *
  *   static void keeps_order(void) { CHECK(1 < 2); CHECK_EQ_INT(2, 1 + 1); CHECK_STR("a", name); }
  *   int main(void) { RUN(keeps_order, "posts run in the order they were made"); return test_end(); }
+ *
+ * RC_TEST=TEXT in the environment runs only the tests whose sentence holds the text.
  */
 #ifndef RC_BASE_TEST_H
 #define RC_BASE_TEST_H
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int test_count_, test_failed_;
@@ -38,6 +41,9 @@ static inline void test_str_(const char *file, int line, const char *what, const
 
 static inline void test_run_(void (*fn)(void), const char *sentence)
 {
+	const char *only = getenv("RC_TEST");
+	if (only && !strstr(sentence, only))
+		return;
 	test_bad_ = false;
 	fn();
 	test_count_++;

@@ -12,7 +12,7 @@
 #include "raylet-c/base/test.h"
 #include "raylet-c/objects/internal.h"
 
-enum { WAIT_MS = 20000, NODES = 4, CHUNK = 64 << 10, KB = 1 << 10, MB = 1 << 20 };
+enum { WAIT_MS = 60000, NODES = 4, CHUNK = 64 << 10, KB = 1 << 10, MB = 1 << 20 };
 
 static rc_loop *loop;
 static const rc_dialect *dialect;
