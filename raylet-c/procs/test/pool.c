@@ -541,6 +541,24 @@ static void finished_job_clears_its_workers(void)
 	end();
 }
 
+static void forgets_the_oldest_finished_jobs(void)
+{
+	begin(IDLE, "2.60.0");
+	make();
+	rc_id j;
+	for (int i = 1; i <= 20001; i++) { /* the head tells of a job's end more than once */
+		j = job(i);
+		rc_pool_job_finished(pool, &j);
+		rc_pool_job_finished(pool, &j);
+	}
+	CHECK(rc_pool_job_is_finished(pool, &j));
+	j = job(2);
+	CHECK(rc_pool_job_is_finished(pool, &j));
+	j = job(1);
+	CHECK(!rc_pool_job_is_finished(pool, &j));
+	end();
+}
+
 static void first_job_prestarts(void)
 {
 	begin(IDLE, "2.60.0");
@@ -779,6 +797,7 @@ int main(void)
 	RUN(registration_is_matched, "registrations are matched by token or pid, others are refused");
 	RUN(worker_id_of_the_command_line, "registrations are matched by the worker id of the command line");
 	RUN(idle_workers_are_asked_to_leave, "idle workers beyond the free CPUs are asked to leave, oldest first");
+	RUN(forgets_the_oldest_finished_jobs, "20,000 finished jobs are remembered, the oldest are forgotten");
 	RUN(finished_job_clears_its_workers, "a finished job clears its idle and starting workers, but not those of detached actors");
 	RUN(first_job_prestarts, "the first job and a backlog start workers ahead");
 	RUN(prestarted_are_kept, "workers started ahead are kept as long as asked");
