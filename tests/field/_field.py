@@ -34,6 +34,13 @@ def _load(name):
 
 _proc = _load("_proc")
 _cluster = _load("_cluster")
+
+
+def describe(procs):
+    """Names of processes without the long paths before them."""
+    return ", ".join(f"{p.pid} ({' '.join(os.path.basename(w) for w in p.cmdline.split()[:4])[:80]})" for p in procs)
+
+
 free_port = _cluster.free_port
 
 
@@ -202,14 +209,28 @@ class Field:
             raise Wrong(f"no {count} nodes ALIVE within {seconds} s: {printed} {probe.stderr[-500:]}")
         return json.loads(probe.stdout)
 
-    def node_command(self, ip, num_cpus=4, resources=None, options=(), store=300_000_000, ports=None):
-        command = ["ray", "start", f"--address={self.address}", f"--node-ip-address={ip}", f"--num-cpus={num_cpus}",
+    @property
+    def raylet_c(self):
+        """The `raylet-c` command: that of the environment, else the one of the quick build."""
+        for path in (os.path.join(self.ray_bin, "raylet-c"), os.path.join(HERE, "../../build/raylet-c"),
+                     os.path.join(HERE, "../../build/test/bin/raylet-c")):
+            if os.access(path, os.X_OK):
+                return os.path.abspath(path)
+        raise Skip("no raylet-c command: build it first")
+
+    def node_command(self, ip, num_cpus=4, resources=None, options=(), store=300_000_000, program=("ray", "start")):
+        """The command line of a node; `program` may be that of `raylet-c start`, which gets the environment's package."""
+        command = [*program, f"--address={self.address}", f"--node-ip-address={ip}", f"--num-cpus={num_cpus}",
                    f"--object-store-memory={store}", "--disable-usage-stats",
                    "--resources=" + json.dumps({"under_test": 1000, **(resources or {})}), *options]
         if not any("agent-listen-port" in o for o in options):
             command.append(f"--dashboard-agent-listen-port={free_port()}")
         if not any("worker-port" in o for o in options):
             command += ["--min-worker-port=0", "--max-worker-port=0"]
+        if os.path.basename(program[0]) == "raylet-c":
+            command.remove("--disable-usage-stats")
+            command.append(f"--python={self.python}")
+            command.append(f"--daemon={os.path.join(os.path.dirname(self.raylet_c), 'raylet')}")
         return command
 
     def launch_node(self, ip=None, env=None, wrap=(), **how):
@@ -332,7 +353,7 @@ def run(*scenarios, limit=120):
             _proc.end(_owned(temp_dir))
             left = _proc.end(_owned(temp_dir), grace=0.2)
         if left:
-            status, text = "not ok", f"{text} left running: {_proc.describe(left)}"
+            status, text = "not ok", f"{text} left running: {describe(left)}"
         if status == "not ok" and args.logs:
             _keep(temp_dir, os.path.join(args.logs, f"{report}.{scenario.__name__}"))
         shutil.rmtree(temp_dir, ignore_errors=True)
