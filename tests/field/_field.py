@@ -229,7 +229,8 @@ class Field:
             command += ["--min-worker-port=0", "--max-worker-port=0"]
         if os.path.basename(program[0]) == "raylet-c":
             command.remove("--disable-usage-stats")
-            command.append(f"--python={self.python}")
+            if not any(o.startswith("--ray-dir") for o in program):
+                command.append(f"--ray-dir={os.path.dirname(self.ray_bin)}")
             command.append(f"--daemon={os.path.join(os.path.dirname(self.raylet_c), 'raylet')}")
         return command
 
@@ -258,11 +259,16 @@ class Field:
     def session_logs(self):
         return os.path.join(self.temp_dir, "session_latest", "logs")
 
-    def daemon_log(self):
-        """All lines that node daemons logged (the head's own, a stock one, among them)."""
+    def log_sizes(self):
+        """How far the logs of node daemons go now: for daemon_log()."""
+        folder = self.session_logs()
+        return {n: len(read(os.path.join(folder, n))) for n in os.listdir(folder) if n.startswith("raylet")}
+
+    def daemon_log(self, since=None):
+        """All that node daemons logged since log_sizes() (the head's own, a stock one, among them)."""
         folder = self.session_logs()
         names = [n for n in sorted(os.listdir(folder)) if n.startswith("raylet")]
-        return "\n".join(read(os.path.join(folder, n)) for n in names)
+        return "\n".join(read(os.path.join(folder, n))[(since or {}).get(n, 0) :] for n in names)
 
 
 # -- the script -----------------------------------------------------------------------------------
