@@ -80,8 +80,7 @@ static void guess_python(rc_package *p)
 	free(real);
 }
 
-/* version = "2.60.0" in _version.py. */
-static int read_release(rc_package *p, rc_error *error)
+int rc_package_release(rc_package *p, rc_error *error)
 {
 	char path[PATH_MAX], line[256];
 	FILE *f;
@@ -112,7 +111,7 @@ static int from_raylet(const char *raylet, rc_package *ret, rc_error *error)
 	memcpy(p.dir, raylet, n - tail);
 	if (!join(p.raylet, raylet, ""))
 		return rc_fail(error, RC_E_INVALID, "path too long: %s", raylet);
-	if (read_release(&p, error) != 0)
+	if (rc_package_release(&p, error) != 0)
 		return -1;
 	guess_python(&p);
 	*ret = p;

@@ -20,6 +20,9 @@ typedef struct rc_package {
  * this command is installed in, else that of `ray` on PATH, else that of `python3` on PATH. The error says where was looked. */
 int rc_package_find(const char *ray_dir, rc_package *ret, rc_error *error) RC_WARN_UNUSED;
 
+/* Fills in the release of the package at p->dir: the line version = "2.60.0" of its _version.py. */
+int rc_package_release(rc_package *p, rc_error *error) RC_WARN_UNUSED;
+
 /* The daemon to install: `raylet` beside this command, or raylet_c/bin/raylet of the environment that it is installed in. */
 int rc_daemon_find(char ret_path[PATH_MAX], rc_error *error) RC_WARN_UNUSED;
 

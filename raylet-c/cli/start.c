@@ -21,6 +21,7 @@
 #include "raylet-c/cli/plan.h"
 #include "raylet-c/cli/session.h"
 #include "raylet-c/cli/start_options.h"
+#include "raylet-c/cli/versions.h"
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/rpc/security.h"
 
@@ -162,65 +163,19 @@ static int set_addresses(start *s, rc_error *error)
 
 /* ---- release and Python ---- */
 
-/* "3.11.7" of the environment: pyvenv.cfg says it; without one "3.11", from the library's folder; "" when unknown. */
-static void python_version(const rc_package *p, char ret[32])
-{
-	char *path = rc_sprintf("%s/../../../../pyvenv.cfg", p->dir), line[256];
-	const char *folder = strstr(p->dir, "/lib/python3.");
-	FILE *f = fopen(path, "r");
-	unsigned minor;
-
-	ret[0] = '\0';
-	if (folder != NULL && sscanf(folder, "/lib/python3.%u/", &minor) == 1)
-		snprintf(ret, 32, "3.%u", minor);
-	while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-		char text[32];
-
-		if (sscanf(line, "version = %31[0-9.]", text) == 1 || sscanf(line, "version_info = %31[0-9.]", text) == 1) {
-			size_t n = strlen(text);
-
-			snprintf(ret, 32, "%.*s", (int)(n > 0 && text[n - 1] == '.' ? n - 1 : n), text);
-			break;
-		}
-	}
-	if (f != NULL)
-		fclose(f);
-	free(path);
-}
-
-static size_t dots(const char *s)
-{
-	size_t n = 0;
-
-	for (; *s != '\0'; s++)
-		n += *s == '.';
-	return n;
-}
-
-static bool same_python(const char *own, const char *head)
-{
-	const char *level = getenv("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL");
-	size_t n = strlen(own);
-
-	if (*own == '\0' || *head == '\0' || strcmp(own, head) == 0)
-		return true;
-	if (dots(own) >= 2 && (level == NULL || strcmp(level, "minor") != 0))
-		return false;
-	/* major.minor of both */
-	const char *end = strchr(own, '.') != NULL ? strchr(strchr(own, '.') + 1, '.') : NULL;
-	if (end != NULL)
-		n = (size_t)(end - own);
-	return strncmp(own, head, n) == 0 && (head[n] == '.' || head[n] == '\0');
-}
-
 static int check_versions(start *s, rc_error *error)
 {
 	const char *head = rc_dialect_release(rc_gcs_dialect(s->gcs)), *head_python = rc_gcs_python_version(s->gcs);
+	const char *level = getenv("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL");
 	char python[32];
+	rc_fit fit = rc_versions_fit(&s->package, head, head_python, python);
 
-	python_version(&s->package, python);
-	if (strcmp(head, s->package.release) == 0 && same_python(python, head_python))
+	if (fit == RC_FIT_SAME)
 		return 0;
+	if (fit == RC_FIT_PATCH && level != NULL && strcmp(level, "minor") == 0) {
+		fprintf(stderr, "raylet-c start: Python patch version mismatch: the cluster has %s, this node %s\n", head_python, python);
+		return 0;
+	}
 	return rc_fail(error, RC_E_INVALID,
 	               "Version mismatch: The cluster was started with:\n    Ray: %s\n    Python: %s\nThis node would be started with:\n    Ray: %s\n"
 	               "    Python: %s\n(%s; --ray-dir names another)",
@@ -597,16 +552,35 @@ static void on_nodes(void *arg, const rc_error *error, const void *reply)
 	}
 }
 
+/* The last line of the daemon's error log, without time and place; "" when there is none. */
+static void last_words(const start *s, char ret[600])
+{
+	char line[2048];
+	FILE *f = s->plan.raylet_err != NULL ? fopen(s->plan.raylet_err, "r") : NULL;
+
+	ret[0] = '\0';
+	while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+		const char *text = strstr(line, " (raylet) "), *colon = text != NULL ? strstr(text, ": ") : NULL;
+
+		line[strcspn(line, "\n")] = '\0';
+		if (*line != '\0')
+			snprintf(ret, 600, "%.599s", colon != NULL ? colon + 2 : line);
+	}
+	if (f != NULL)
+		fclose(f);
+}
+
 static void on_poll(void *arg)
 {
 	start *s = arg;
 	int status;
-	char text[64];
+	char text[64], why[600];
 
 	if (rc_child_ended(s->daemon, &status)) {
 		s->daemon = 0;
 		describe(status, text);
-		failed(s, "the daemon %s before the node was ALIVE; %s and %s have the reason", text, s->plan.raylet_err, s->plan.raylet_out);
+		last_words(s, why);
+		failed(s, "the daemon %s before the node was ALIVE%s%s; its log is %s", text, *why ? ": " : "", why, s->plan.raylet_out);
 		return;
 	}
 	if (rc_now_ms() - s->started_ms > ALIVE_TIMEOUT_MS) {

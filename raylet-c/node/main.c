@@ -24,6 +24,7 @@
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/version.h"
+#include "raylet-c/cli/versions.h"
 #include "raylet-c/node/node.h"
 #include "raylet-c/node/stock.h"
 #include "raylet-c/rpc/security.h"
@@ -329,7 +330,9 @@ static int build_server(rc_daemon *n, rc_error *e)
 	rc_server_options s = {
 		.ip = n->options.node_ip_address,
 		.port = (int)(n->options.node_manager_port > 0 ? n->options.node_manager_port : 0),
+		.port_option = "--node_manager_port",
 		.second_port = (int)n->options.object_manager_port,
+		.second_option = "--object_manager_port",
 		.sliced = rc_method_path(n->dialect, RC_M_OM_PUSH),
 		.health_service = hex.s,
 		.serve = rc_services_serve,
@@ -489,6 +492,25 @@ static void register_node(rc_daemon *n)
 	rc_amounts_free(&total);
 }
 
+/* `ray start` of 2.35.0 looks at the versions when the node is up already, and leaves it there. */
+static int check_versions(const rc_daemon *n, rc_error *e)
+{
+	const char *release = rc_dialect_release(n->dialect), *head_python = rc_gcs_python_version(n->gcs);
+	rc_package package;
+	char python[32];
+	if (!rc_package_of_command(n->options.python_worker_command, &package))
+		return 0;
+	rc_fit fit = rc_versions_fit(&package, release, head_python, python);
+	if (fit == RC_FIT_NONE)
+		return rc_fail(e, RC_E_INVALID,
+		               "Version mismatch: the cluster was started with Ray %s and Python %s, this node's workers would have Ray %s and "
+		               "Python %s",
+		               release, head_python, package.release, python);
+	if (fit == RC_FIT_PATCH)
+		rc_warn("the cluster was started with Python %s, the workers of this node have %s: another patch level only", head_python, python);
+	return 0;
+}
+
 static void connected(void *ctx)
 {
 	rc_daemon *n = ctx;
@@ -499,7 +521,8 @@ static void connected(void *ctx)
 	n->v235 = rc_method_path(n->dialect, RC_M_GET_AGENT_PIDS) == NULL;
 	n->state = RC_REGISTERING;
 	rc_agents_options a = agents_options(n);
-	if (rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) || build_store(n, &e) || build_server(n, &e)) {
+	if (check_versions(n, &e) || rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) || build_store(n, &e) ||
+	    build_server(n, &e)) {
 		rc_daemon_end(n, 1, RC_V_DEATH_UNEXPECTED, "%s", e.text);
 		return;
 	}

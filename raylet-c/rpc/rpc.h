@@ -100,6 +100,7 @@ typedef struct rc_server_options {
 	const char *ip;  /* address to bind, "0.0.0.0" for all */
 	int port;        /* 0: any free one */
 	int second_port; /* served as well; 0: none */
+	const char *port_option, *second_option; /* what an error calls them; NULL: a general name */
 	const char *sliced; /* path whose messages are handed over in pieces (the object manager's Push), or NULL */
 	const char *health_service; /* grpc.health.v1.Health/Check answers SERVING for it and for "" */
 	rc_serve_fn serve;

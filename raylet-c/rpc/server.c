@@ -269,20 +269,20 @@ static void post(rc__server *s)
 /* ---- life ---- */
 
 /* gRPC does not tell why it could not bind: try it by hand. */
-static int bind_failure(const char *ip, int port, rc_error *error)
+static int bind_failure(const char *ip, int port, const char *option, rc_error *error)
 {
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV }, *found;
 	char service[16];
 	snprintf(service, sizeof(service), "%d", port);
 	int code = getaddrinfo(ip, service, &hints, &found);
 	if (code)
-		return rc_fail(error, RC_E_INVALID, "cannot listen on %s:%d: %s", ip, port, gai_strerror(code));
+		return rc_fail(error, RC_E_INVALID, "cannot listen on %s:%d (%s): %s", ip, port, option, gai_strerror(code));
 	int one = 1, fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) && !bind(fd, found->ai_addr, found->ai_addrlen) &&
 	    !listen(fd, 1))
-		rc_fail(error, RC_E_SYSTEM, "cannot listen on %s:%d", ip, port);
+		rc_fail(error, RC_E_SYSTEM, "cannot listen on %s:%d (%s)", ip, port, option);
 	else
-		rc_fail_errno(error, "cannot listen on %s:%d", ip, port);
+		rc_fail_errno(error, "cannot listen on %s:%d (%s)", ip, port, option);
 	if (fd >= 0)
 		close(fd);
 	freeaddrinfo(found);
@@ -368,11 +368,11 @@ int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 	int port = listen_on(s, o->ip, o->port), second = o->second_port > 0 && o->second_port != port ? o->second_port : 0;
 	if (port <= 0) {
 		server_free(s); /* nothing listens and nothing was started: gRPC allows it without a shutdown */
-		return bind_failure(o->ip, o->port, error);
+		return bind_failure(o->ip, o->port, o->port_option ? o->port_option : "its port", error);
 	}
 	if (second && listen_on(s, o->ip, second) <= 0) {
 		take_down_at_once(s);
-		return bind_failure(o->ip, second, error);
+		return bind_failure(o->ip, second, o->second_option ? o->second_option : "its second port", error);
 	}
 	grpc_server_start(s->server);
 	for (int i = 0; i < POSTED; i++)

@@ -386,10 +386,10 @@ static void taken_port_is_named(void)
 {
 	int port;
 	rc_rpc *first = node(&port), *second = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
-	rc_server_options server = { .ip = "127.0.0.1", .port = port, .serve = serve };
+	rc_server_options server = { .ip = "127.0.0.1", .port = port, .port_option = "--a_port", .serve = serve };
 	rc_error error = { 0 };
 	char want[100];
-	snprintf(want, sizeof(want), "cannot listen on 127.0.0.1:%d: Address already in use", port);
+	snprintf(want, sizeof(want), "cannot listen on 127.0.0.1:%d (--a_port): Address already in use", port);
 	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
 	CHECK_STR(want, error.text);
 	/* The second port is taken: the first one is given back, and the same rpc can serve elsewhere. */
@@ -398,6 +398,8 @@ static void taken_port_is_named(void)
 	close(fd2);
 	server.port = free_port;
 	server.second_port = port;
+	server.port_option = NULL;
+	server.second_option = "--a_port";
 	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
 	CHECK_STR(want, error.text);
 	server.second_port = other;

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Report B14: a killed node process leaves its workers and their children running.
+
+The node is started under a parent that adopts orphans (a child subreaper), so that nobody's parent becomes process 1.
+"""
+import os
+import signal
+import sys
+import time
+
+import _field
+from _field import expect, wait_for
+
+SUBREAPER = """
+import ctypes, subprocess, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+rc = subprocess.call(sys.argv[1:])
+if rc:
+	sys.exit(rc)
+time.sleep(600)
+"""
+
+DRIVER = """
+@ray.remote(num_cpus=0, resources={"under_test": 1})
+class A:
+    def __init__(self, kind):
+        import subprocess
+        if kind == 1:
+            subprocess.Popen(["sleep", "7171"])
+        elif kind == 2:
+            subprocess.Popen(["sleep", "7172"], start_new_session=True, env={})
+        elif kind == 3:
+            subprocess.Popen(["sh", "-c", "setsid sleep 7173 & exit"], env={})
+    def pid(self):
+        return os.getpid()
+
+actors = [A.remote(k) for k in range(4)]
+print("pids", *ray.get([a.pid.remote() for a in actors]), flush=True)
+ray.get(actors[0].pid.remote())
+block = ray.put(b"x" * 10_000_000)
+time.sleep(600)
+"""
+
+
+def sleepers():
+    return [p for p in _field._proc.snapshot().values() if p.cmdline.startswith("sleep 717")]
+
+
+def killed(field):
+    field.start_head()
+    node = field.start_node(wrap=[sys.executable, "-c", SUBREAPER])
+    driver = field.driver(DRIVER)
+    pids = wait_for(lambda: [int(p) for line in _field.read(driver.log).splitlines() if line.startswith("pids")
+                             for p in line.split()[1:]], 60, "the actors answer")
+    wait_for(lambda: len(sleepers()) >= 3, 10, "the actors' children run")
+    raylet = node.raylet
+    # The log monitor is no child of the daemon: `ray start` has started it, and ends it where it was told to stay (--block).
+    aside = {node.process.pid} | {p.pid for p in node.of("log_monitor")}
+    everything = [p for p in node.processes() if p.pid not in aside] + sleepers()
+    expect(set(pids) <= {p.pid for p in everything}, "the workers are not among the node's processes")
+    inodes = {m.split()[4] for m in _field.read(f"/proc/{raylet}/maps").splitlines() if "/dev/shm/" in m and len(m.split()) > 4}
+    started = time.monotonic()
+    os.kill(raylet, signal.SIGKILL)
+    left = _field._proc.wait_gone(everything, 10)
+    took = time.monotonic() - started
+    expect(not left, f"left after 10 s: {_field.describe(left)}")
+    _field.note(f"{len(everything)} processes gone within {took:.1f} s")
+    left = [p for p in node.processes() if p.pid not in aside]
+    expect(not left, f"born meanwhile and left: {_field.describe(left)}")
+    holders = [n for n in os.listdir("/proc") if n.isdigit() and
+               any(i in _field.read(f"/proc/{n}/maps") for i in inodes if i != "0")]
+    mine = [n for n in holders if int(n) in {p.pid for p in _field._owned(field.temp_dir)}]
+    expect(not mine, f"still map the node's shared memory: {mine}")
+    sockets = [f for f in os.listdir("/dev/shm") if field.temp_dir in f]
+    expect(not sockets, f"left in /dev/shm: {sockets}")
+
+
+if __name__ == "__main__":
+    _field.run(killed)
