@@ -29,7 +29,7 @@
 #include "raylet-c/node/stock.h"
 #include "raylet-c/rpc/security.h"
 
-enum { TICK_MS = 100, DEBUG_MS = 10000, HELPERS_GRACE_MS = 3000, CHILDREN_WAIT_MS = 3000, UNREGISTER_LIMIT_MS = 5000 };
+enum { TICK_MS = 100, DEBUG_MS = 10000, HELPERS_GRACE_MS = 3000, CHILDREN_WAIT_MS = 3000, JOBS_WAIT_MS = 2000 };
 
 /* The mark by which `raylet-c` knows an installed daemon from Ray's own. */
 const char rc_daemon_mark[] __attribute__((used)) = RC_DAEMON_MARK;
@@ -60,6 +60,33 @@ static void unregistered(void *arg, const rc_error *error, const void *reply)
 		stop_loop(n);
 }
 
+static void unregister(void *arg)
+{
+	rc_daemon *n = arg;
+	rc_timer_stop(n->jobs_timer);
+	n->jobs_timer = NULL;
+	rc_gcs_unregister(n->gcs, n->end_reason, n->end_text, unregistered, n);
+}
+
+static void job_finished(void *arg, const rc_error *error, const void *reply)
+{
+	rc_daemon *n = arg;
+	(void)reply;
+	if (error)
+		rc_warn("the head was not told of the end of a driver's job: %s", error->text);
+	n->jobs_ending--;
+	if (n->jobs_timer && !n->jobs_ending)
+		unregister(n);
+}
+
+void rc_daemon_end_job(rc_daemon *n, const rc_id *job)
+{
+	if (rc_daemon_ending(n))
+		return;
+	n->jobs_ending++;
+	rc_gcs_mark_job_finished(n->gcs, job, job_finished, n);
+}
+
 void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *format, ...)
 {
 	char text[1024];
@@ -75,10 +102,13 @@ void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *fo
 	n->exit_status = exit_status;
 	if (n->procs)
 		rc_procs_terminate_all(n->procs);
-	if (known_to_head && exit_status == 0)
-		rc_gcs_unregister(n->gcs, reason, text, unregistered, n);
-	else
+	n->end_reason = reason;
+	snprintf(n->end_text, sizeof(n->end_text), "%s", text);
+	if (!known_to_head || exit_status != 0) {
 		unregistered(n, NULL, NULL);
+		return;
+	}
+	n->jobs_timer = rc_timer_start(n->loop, n->jobs_ending ? JOBS_WAIT_MS : 0, 0, unregister, n);
 }
 
 static void on_signal(void *arg, int signum)
@@ -554,6 +584,7 @@ static void take_down(rc_daemon *n)
 	rc_timer_stop(n->debug_timer);
 	rc_timer_stop(n->metrics_timer);
 	rc_timer_stop(n->memory_timer);
+	rc_timer_stop(n->jobs_timer);
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);

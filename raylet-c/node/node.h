@@ -69,6 +69,10 @@ typedef struct rc_daemon {
 
 	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
 	bool view_posted, debug_writing;
+	size_t jobs_ending;   /* calls to the head that are not answered yet */
+	rc_timer *jobs_timer; /* ending: unregister when they are answered, or now */
+	rc_enum end_reason;
+	char end_text[1024];
 	uint64_t last_gc_ms, last_memory_kill_ms;
 } rc_daemon;
 
@@ -80,6 +84,9 @@ static inline bool rc_daemon_ending(const rc_daemon *n)
 /* main.c */
 /* Ends the daemon: unregister with reason and text, end workers and helpers, leave with this exit status. The first call counts. */
 void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Tells the head that a driver's job has ended. The head itself ends the jobs of a node that unregisters, and the head of 2.35.0
+ * crashes when it ends one twice: so the node unregisters after these calls are answered, and makes none afterwards. */
+void rc_daemon_end_job(rc_daemon *n, const rc_id *job);
 void rc_daemon_view_changed(void *n); /* push a new resource view soon */
 
 /* services.c: all served RPCs */

@@ -177,9 +177,7 @@ static void connection_over(rc_daemon *n, rc_worker *w, unsigned grace_ms)
 	if (note->lease && !has_devices(note->lease))
 		rc_worker_lease_finished(n, w, false);
 	if (w->type == RC_DRIVER) {
-		/* The head ends the jobs of a node that unregisters; one that is ended twice crashes the head of 2.35.0. */
-		if (!rc_daemon_ending(n))
-			rc_gcs_mark_job_finished(n->gcs, &w->job_id, NULL, NULL);
+		rc_daemon_end_job(n, &w->job_id);
 		rc_info("driver of job %s (pid %d) left", rc_id_to_hex(&w->job_id).s, (int)w->pid);
 		note_free(w);
 	}

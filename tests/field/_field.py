@@ -170,12 +170,15 @@ class Field:
         self.count += 1
         return os.path.join(self.temp_dir, f"{name}{self.count}.out")
 
-    def driver(self, code, env=None, log=None):
-        """Runs Python code as a driver that is connected as `ray`; returns its process, with the path of its output in .log."""
+    def driver(self, code, env=None, log=None, init=""):
+        """Runs Python code as a driver that is connected as `ray`; returns its process, with the path of its output in .log.
+
+        `init` holds further arguments of ray.init: `_node_ip_address='...'` attaches the driver to the node of that address.
+        """
         log = log or self.log_path("driver")
         path = log + ".py"
         with open(path, "w") as f:
-            f.write(f"import os, sys, time, signal, ray\nray.init(address={self.address!r}, log_to_driver=False)\n{code}")
+            f.write(f"import os, sys, time, signal, ray\nray.init(address={self.address!r}, log_to_driver=False, {init})\n{code}")
         process = self.spawn([self.python, path], log, env)
         process.log = log
         return process
