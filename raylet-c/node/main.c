@@ -116,7 +116,11 @@ static void on_signal(void *arg, int signum)
 	rc_daemon *n = arg;
 	/* Ray's dashboard agent looks for these words in raylet.out to tell a wanted end from a crash. */
 	rc_info("Raylet received SIGTERM%s: shutting down", signum == SIGTERM ? "" : " (by SIGINT)");
-	rc_daemon_end(n, 0, RC_V_DEATH_EXPECTED, "received SIGTERM");
+	/* A drain whose deadline has passed: the end is what was announced, and actors' callers are told of a preemption. */
+	if (rc_drain_expired(&n->drain, n->dialect, rc_wall_ms()))
+		rc_daemon_end(n, 0, RC_V_DEATH_AUTOSCALER_DRAIN, "%s", n->drain.message);
+	else
+		rc_daemon_end(n, 0, RC_V_DEATH_EXPECTED, "received SIGTERM");
 }
 
 /* ---- from the store ---- */
@@ -156,7 +160,15 @@ static void store_full(void *ctx)
 	rc_gc_everywhere(ctx, true);
 }
 
-static const rc_store_ops store_ops = { .sealed = store_sealed, .gone = store_gone, .spilled = store_spilled, .full = store_full };
+static const rc_store_ops store_ops = {
+	.sealed = store_sealed,
+	.gone = store_gone,
+	.spilled = store_spilled,
+	.full = store_full,
+	.spill_external = rc_io_spill,
+	.restore_external = rc_io_restore,
+	.delete_external = rc_io_delete,
+};
 
 /* ---- for objects/ ---- */
 
@@ -606,6 +618,7 @@ static void take_down(rc_daemon *n)
 	rc_labels_free(&n->labels);
 	rc_drain_free(&n->drain);
 	rc_failures_free(n);
+	rc_io_free(n);
 	rc_loop_destroy(n->loop);
 	free(n->token);
 }

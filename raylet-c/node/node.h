@@ -26,7 +26,7 @@ typedef enum rc_daemon_state {
 	RC_CONNECTING,  /* the head is asked who it is */
 	RC_REGISTERING, /* sockets and ports are open, RegisterNode is on its way */
 	RC_ALIVE,
-	RC_DRAINING,    /* no new leases; leaves when idle or at the deadline */
+	RC_DRAINING,    /* no new leases; leaves when idle */
 	RC_ENDING,      /* leaving: unregister, end workers and helpers, stop the loop */
 } rc_daemon_state;
 
@@ -66,6 +66,10 @@ typedef struct rc_daemon {
 	size_t n_failures;
 
 	rc_drain drain;
+
+	char **io_deletes; /* URLs of external storage that nobody needs any more; at most one deletion is under way */
+	size_t n_io_deletes, io_deletes_room;
+	bool io_deleting;
 
 	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
 	bool view_posted, debug_writing;
@@ -157,6 +161,12 @@ void rc_worker_connection_closed(rc_client *c, const char *reason);
 /* The worker has its port: jobs of drivers are added here. */
 void rc_driver_announced(rc_client *c, rc_view entrypoint);
 
+/* io_workers.c: spilling to external storage; the store's callbacks (rc_store_ops), ctx is the rc_daemon */
+void rc_io_spill(void *ctx, uint64_t number, const rc_id *ids, const rc_owner *owners, size_t count);
+void rc_io_restore(void *ctx, uint64_t number, const rc_id *id, const char *url);
+void rc_io_delete(void *ctx, const char *const *urls, size_t count);
+void rc_io_free(rc_daemon *n);
+
 /* stats.c */
 extern const rc_service rc_stats_services[];
 void rc_stats_write_debug(void *n);
@@ -172,6 +182,6 @@ void rc_metrics_report(void *n);
 
 /* drain.c */
 extern const rc_service rc_drain_services[];
-void rc_drain_check(rc_daemon *n); /* leave when draining and idle, or when the deadline has come */
+void rc_drain_check(rc_daemon *n); /* leave when draining and idle */
 
 #endif

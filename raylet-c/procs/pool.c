@@ -20,7 +20,8 @@
 #include "raylet-c/procs/ports.h"
 #include "raylet-c/procs/start.h"
 
-enum { MAX_TRIES = 4, RETRY_FIRST_MS = 100, PORT_POLL_MS = 100, EXIT_TIMEOUT_MS = 10000, MAX_POPS = 100000, MAX_FINISHED_JOBS = 20000, MAX_TEXT = 600 };
+enum { MAX_TRIES = 4, RETRY_FIRST_MS = 100, PORT_POLL_MS = 100, EXIT_TIMEOUT_MS = 10000, MAX_POPS = 100000, MAX_FINISHED_JOBS = 20000, MAX_TEXT = 600,
+       IO_IDLE_FACTOR = 30 /* of idle_threshold_ms: a new IO worker costs more than a task's worker */ };
 
 typedef struct job {
 	rc_link link; /* pool->finished_jobs, oldest first */
@@ -1097,6 +1098,18 @@ void rc_pool_exit_answered(rc_pool *pool, rc_worker *w, bool answered, bool succ
 	}
 }
 
+/* IO workers of which none was wanted for a good while; stock keeps them. Few at a time end, so one look at each is enough. */
+static void reap_io(rc_pool *pool, uint64_t now)
+{
+	RC_LIST_FOREACH (l, &pool->idle) {
+		rc_worker *w = of_private(WORKER_OF(l, idle_link));
+		if (is_io(w->type) && w->p->idle_since + IO_IDLE_FACTOR * (uint64_t)pool->options.idle_threshold_ms <= now) {
+			ask_to_exit(pool, w, false);
+			return; /* the list may be another one */
+		}
+	}
+}
+
 static void reap_idle(void *arg)
 {
 	rc_pool *pool = arg;
@@ -1118,6 +1131,7 @@ static void reap_idle(void *arg)
 			}
 		}
 	}
+	reap_io(pool, now);
 	int desired = pool->options.soft_limit >= 0 ? pool->options.soft_limit : pool->ops->free_cpus ? pool->ops->free_cpus(pool->ctx) : 0;
 	while (idle > desired) {
 		rc_worker *victim = NULL;

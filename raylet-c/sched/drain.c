@@ -39,6 +39,12 @@ int rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d)
 	return rc_enum_value(d, preempted ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE);
 }
 
+bool rc_drain_expired(const rc_drain *drain, const rc_dialect *d, uint64_t wall_ms)
+{
+	return drain->draining && drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION) && drain->deadline_ms != 0 &&
+	       (uint64_t)drain->deadline_ms < wall_ms;
+}
+
 void rc_drain_free(rc_drain *drain)
 {
 	free(drain->message);
