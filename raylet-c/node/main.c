@@ -26,6 +26,7 @@
 #include "raylet-c/base/version.h"
 #include "raylet-c/cli/versions.h"
 #include "raylet-c/node/node.h"
+#include "raylet-c/node/preload.h"
 #include "raylet-c/node/stock.h"
 #include "raylet-c/rpc/security.h"
 
@@ -635,6 +636,7 @@ static void set_log_level(void)
 int main(int argc, char **argv)
 {
 	rc_exec_stock_if_asked(argc, argv);
+	rc_leave_preload(argv);
 	mallopt(M_ARENA_MAX, 1); /* few threads, little contention: an arena for each would cost memory, not save time */
 	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms() };
 	rc_error e = { 0 };

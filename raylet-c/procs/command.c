@@ -14,7 +14,6 @@ extern char **environ;
 #define DYNAMIC_OPTIONS "RAY_WORKER_DYNAMIC_OPTION_PLACEHOLDER"
 #define PORT "RAY_NODE_MANAGER_PORT_PLACEHOLDER"
 #define SETUP_WORKER "setup_worker.py"
-#define KEPT_PRELOAD "RAYLET_C_LD_PRELOAD"
 
 /* ---- words ---- */
 
@@ -116,10 +115,10 @@ void rc_env_inherit(rc_words *env)
 {
 	for (char **e = environ; *e; e++)
 		rc_words_add_copy(env, *e);
-	const char *kept = rc_env_get(env, KEPT_PRELOAD);
+	const char *kept = rc_env_get(env, RC_KEPT_PRELOAD);
 	if (kept)
 		rc_env_set(env, "LD_PRELOAD", kept);
-	rc_env_unset(env, KEPT_PRELOAD);
+	rc_env_unset(env, RC_KEPT_PRELOAD);
 	const char *on_workers = rc_env_get(env, "RAY_LD_PRELOAD_ON_WORKERS");
 	bool set_by_ray = on_workers || rc_env_get(env, "RAY_LD_PRELOAD");
 	if (set_by_ray && !(on_workers && strcmp(on_workers, "1") == 0))

@@ -29,6 +29,7 @@ void rc_env_unset(rc_words *env, const char *name);
 /* The daemon's own environment without LD_PRELOAD, unless RAY_LD_PRELOAD_ON_WORKERS=1 (2.60.0). When `ray start` did not set
  * the preload (2.35.0: RAY_LD_PRELOAD absent; 2.60.0: RAY_LD_PRELOAD_ON_WORKERS absent) it is the user's and stays. A daemon
  * that left its preload behind keeps the value in RAYLET_C_LD_PRELOAD; that variable is never passed on. */
+#define RC_KEPT_PRELOAD "RAYLET_C_LD_PRELOAD"
 void rc_env_inherit(rc_words *env);
 
 typedef struct rc_worker_command {
