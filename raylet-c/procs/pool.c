@@ -1286,14 +1286,6 @@ rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id)
 	return rc_map_get_id(pool->by_id, worker_id);
 }
 
-rc_worker *rc_pool_find_pid(const rc_pool *pool, pid_t pid)
-{
-	RC_LIST_FOREACH (l, &pool->workers)
-		if (of_private(WORKER_OF(l, link))->pid == pid)
-			return of_private(WORKER_OF(l, link));
-	return NULL;
-}
-
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w)
 {
 	const rc_link *l = w ? w->p->link.next : pool->workers.next;

@@ -170,7 +170,6 @@ void rc_pool_kill(rc_pool *pool, rc_worker *w, bool force, const char *cause);
 
 /* ---- looking ---- */
 rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id); /* registered ones, drivers too */
-rc_worker *rc_pool_find_pid(const rc_pool *pool, pid_t pid);
 /* for (rc_worker *w = NULL; (w = rc_pool_next(pool, w)); ) : all, drivers and STARTING ones too. fn must not end w. */
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w);
 

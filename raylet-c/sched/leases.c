@@ -660,11 +660,6 @@ rc_lease *rc_leases_find(rc_leases *l, const rc_id *lease_id)
 	return rc_map_get_id(l->by_id, lease_id);
 }
 
-rc_lease *rc_leases_of_worker(rc_leases *l, const rc_id *worker_id)
-{
-	return rc_map_get_id(l->by_worker, worker_id);
-}
-
 rc_lease *rc_leases_next(const rc_leases *l, size_t *i)
 {
 	rc_view key;
