@@ -6,7 +6,6 @@
 #include "raylet-c/sched/leases_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/loop.h"

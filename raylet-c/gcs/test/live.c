@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "raylet-c/base/log.h"
 #include "raylet-c/base/test.h"
 #include "raylet-c/gcs/gcs.h"
 

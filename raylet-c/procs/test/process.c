@@ -5,9 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
