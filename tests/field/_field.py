@@ -212,9 +212,9 @@ class Field:
 
     @property
     def raylet_c(self):
-        """The `raylet-c` command: that of the environment, else the one of the quick build."""
-        for path in (os.path.join(self.ray_bin, "raylet-c"), os.path.join(HERE, "../../build/raylet-c"),
-                     os.path.join(HERE, "../../build/test/bin/raylet-c")):
+        """The `raylet-c` command: that of FIELD_RAYLET_C, of the environment, or of the quick build."""
+        for path in (os.environ.get("FIELD_RAYLET_C", ""), os.path.join(self.ray_bin, "raylet-c"),
+                     os.path.join(HERE, "../../build/raylet-c")):
             if os.access(path, os.X_OK):
                 return os.path.abspath(path)
         raise Skip("no raylet-c command: build it first")
