@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Report B35: workers that start at the same time miss the registration limit, and hung starts pile up.
 
-A hundred actors at once; then starts of which every tenth hangs in sitecustomize, with a limit of 10 s instead of 60. Prefork is
-off for the second: a forked worker runs no sitecustomize.
+A hundred actors at once; then starts of which every tenth hangs in sitecustomize and every tenth exits there, with a limit of
+10 s instead of 60. Prefork is off for these: a forked worker runs no sitecustomize.
 """
 import os
 import threading
@@ -23,7 +23,7 @@ pids = ray.get([a.pid.remote() for a in actors], timeout=LIMIT)
 print("up", len(set(pids)), round(time.time() - began, 1), flush=True)
 time.sleep(600)
 """
-# Every tenth start of a worker sleeps; each start takes a number by making a file that was not there.
+# Of ten starts of a worker one sleeps and one exits; each start takes a number by making a file that was not there.
 SITE = """
 import os, sys, time
 if any("default_worker" in a for a in sys.orig_argv) and not any("setup_worker" in a for a in sys.orig_argv):
@@ -38,6 +38,9 @@ if any("default_worker" in a for a in sys.orig_argv) and not any("setup_worker" 
     if n % 10 == 0:
         open(os.path.join(folder, f"hung.{os.getpid()}"), "w").close()
         time.sleep(120)
+    if n % 10 == 5:
+        open(os.path.join(folder, f"died.{os.getpid()}"), "w").close()
+        os._exit(3)
 """
 
 
@@ -92,6 +95,9 @@ def hung(field):
     said = field.daemon_log()
     silent = [p for p in pids if f"process {p} was alive but did not register" not in said]
     expect(not silent, f"no line says that {silent} hung")
+    died = [int(n.split(".")[1]) for n in os.listdir(starts) if n.startswith("died.")]
+    silent = [p for p in died if f"worker {p} ended before it was ready: exit status 3" not in said]
+    expect(died and not silent, f"no line says that {silent} of {died} died")
 
 
 if __name__ == "__main__":
