@@ -20,8 +20,8 @@ def compared(f):
     labels = json.dumps(LABELS) if not _b.is_260(f) else ",".join(f"{k}={v}" for k, v in LABELS.items())
     options = (*FLAGS, f"--labels={labels}", "--memory=500000000")
     nodes = {
-        "ours": f.start_node(options=options, resources={"special": 2.5}, num_cpus=3),
-        "stock": f.start_node(options=options, resources={"special": 2.5}, num_cpus=3, env={"RAYLET_C": "0"}),
+        "ours": f.start_node(options=options, resources={"special": 2}, num_cpus=3),
+        "stock": f.start_node(options=options, resources={"special": 2}, num_cpus=3, env={"RAYLET_C": "0"}),
     }
     ray = _b.connect(f)
     with step("resources and labels equal those of the stock node for the same flags"):
@@ -33,7 +33,7 @@ def compared(f):
             seen[name] = {"resources": resources, "labels": found, "name": n["NodeName"].replace(node.ip, "IP"), "keys": sorted(n)}
         for what in seen["stock"]:
             expect(seen["ours"][what] == seen["stock"][what], f"{what}: ours {seen['ours'][what]}, stock {seen['stock'][what]}")
-        expect("GPU" not in seen["ours"]["resources"] and seen["ours"]["resources"]["special"] == 2.5, seen["ours"])
+        expect("GPU" not in seen["ours"]["resources"] and seen["ours"]["resources"]["special"] == 2, seen["ours"])
         expect(all(seen["ours"]["labels"].get(k) == v for k, v in LABELS.items()), seen["ours"]["labels"])
     selectors_find(f, ray, nodes["ours"], {"special": 1})
 
@@ -67,7 +67,7 @@ def host_name(f):
     """A host name as address of the node."""
     f.start_head()
     labels = json.dumps(LABELS) if not _b.is_260(f) else ",".join(f"{k}={v}" for k, v in LABELS.items())
-    node = f.start_node(ip="localhost", options=(*FLAGS, f"--labels={labels}"), resources={"special": 2.5})
+    node = f.start_node(ip="localhost", options=(*FLAGS, f"--labels={labels}"), resources={"special": 2})
     ray = _b.connect(f)
     with step("the node has one name:address resource"):
         n = entry(ray, node)
