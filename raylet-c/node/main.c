@@ -672,6 +672,11 @@ int main(int argc, char **argv)
 		take_down(&n);
 		return 1;
 	}
+	if (rc_tls_check_address(n.rpc, o->node_ip_address, &e)) {
+		rc_error_log("%s", e.text);
+		take_down(&n);
+		return 1;
+	}
 	n.token = rc_strdup(security.token);
 	n.gcs = rc_gcs_create(n.loop, n.rpc, &(rc_gcs_options){ .address = o->gcs_address, .node_id = n.node_id, .cluster_id = o->cluster_id }, &gcs_ops,
 	                      &n);

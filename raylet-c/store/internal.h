@@ -233,6 +233,7 @@ uint64_t rc__arena_limit(const rc_store *s); /* what the arena can have: less th
 void rc__process_creates(rc_store *s);
 /* At once: arena, else disk when allowed. *ret is set on RC_PE_OK. */
 rc_plasma_error rc__create_now(rc_store *s, const rc_store_new *object, bool is_mutable, rc__object **ret);
+uint64_t rc__evict_bytes(rc_store *s, uint64_t bytes); /* of the arena, the longest idle first; returns how many */
 uint64_t rc__creates_need(const rc_store *s); /* arena bytes that the queue waits for, at most the capacity */
 
 /* server.c */

@@ -491,10 +491,29 @@ static int on_delete(rc_store *s, rc__client *client, rc_view body, rc_error *e)
 	return 0;
 }
 
-/* 2.35.0 has 18 for Evict (tests of its own) and 20 for the figures that a worker shows when it finds the store full. */
+/* 2.35.0 has 18 for Evict and 20 for the figures that a worker shows when it finds the store full; later releases 18 for these. */
+enum { EVICT_235 = 18, EVICT_REPLY_235 = 19, DEBUG_235 = 20, DEBUG = 18 };
+
+static bool is_235(const rc_store *s)
+{
+	return strcmp(rc_dialect_release(s->dialect), "2.35.0") == 0;
+}
+
 static int64_t debug_string_type(const rc_store *s)
 {
-	return strcmp(rc_dialect_release(s->dialect), "2.35.0") == 0 ? 20 : 18;
+	return is_235(s) ? DEBUG_235 : DEBUG;
+}
+
+static int on_evict(rc_store *s, rc__client *client, rc_view body, rc_error *e)
+{
+	rc_buf reply = { 0 };
+	uint64_t bytes;
+
+	if (rc_decode_plasma_evict(body, &bytes, e) < 0)
+		return -1;
+	rc_encode_plasma_evict_reply(rc__evict_bytes(s, bytes), &reply);
+	answer(client, (rc_plasma)EVICT_REPLY_235, &reply);
+	return 0;
 }
 
 /* A table with one text in slot 0: root offset, vtable of one slot (and 2 bytes of padding), table, text. */
@@ -565,6 +584,8 @@ static int dispatch(rc_store *s, rc__client *client, int64_t type, rc_view body,
 		rc_conn_close(client->conn, "the client said goodbye");
 		return 0;
 	default:
+		if (is_235(s) && type == EVICT_235)
+			return on_evict(s, client, body, e);
 		if (type != debug_string_type(s))
 			return rc_fail(e, RC_E_INVALID, "message type %lld is not known on the plasma socket", (long long)type);
 		send_debug_string(s, client);
