@@ -404,7 +404,12 @@ static void build_objects(rc_daemon *n)
 	n->objects = rc_objects_create(&o, &objects_ops, n);
 }
 
-static rc_agents_options agents_options(const rc_daemon *n)
+static bool prefork_starting(void *arg)
+{
+	return rc_prefork_starting(((const rc_daemon *)arg)->prefork, RC_WARM_PLAIN);
+}
+
+static rc_agents_options agents_options(rc_daemon *n)
 {
 	return (rc_agents_options){
 		.dialect = n->dialect,
@@ -416,6 +421,8 @@ static rc_agents_options agents_options(const rc_daemon *n)
 		.node_ip = n->options.node_ip_address,
 		.node_id = n->node_id,
 		.node_manager_port = n->port,
+		.busy = prefork_starting,
+		.busy_arg = n,
 	};
 }
 
