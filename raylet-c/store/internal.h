@@ -176,6 +176,7 @@ struct rc_store {
 	rc_listener *listener;
 	rc_link clients;
 	rc_map *waits; /* id -> list of waiting gets */
+	size_t n_waits; /* entries of these lists */
 
 	char **spill_dirs; /* made; files: n > 0 */
 	size_t n_spill_dirs, next_spill_dir;

@@ -6,6 +6,8 @@
 
 #include "raylet-c/wire/dialect.h"
 
+enum { RC_LOCAL_MAX_OBJECTS = 1 << 20 }; /* that one message may name; stock workers name 10,000 at most, a wait some 300,000 */
+
 /* ---- raylet socket ---- */
 
 typedef enum rc_local {
