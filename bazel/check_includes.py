@@ -12,7 +12,7 @@ import sys
 
 ROW = re.compile(r"^\|\s*`(\w+)/`\s*\|(.*)\|\s*([^|]*?)\s*\|\s*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
-THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "rdma/": {"fabric"}}
+THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "protobuf-c/": {"wire"}}
 
 
 def read_table(path):

@@ -1,7 +1,6 @@
 /* The raylet-c command: which subcommand, its words, its exit status. 0: done; 1: refused or failed, with one line on stderr;
  * 2: wrong words on the command line (as Ray's own command line has it). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "raylet-c/base/version.h"

@@ -1,3 +1,4 @@
+/* Comparing versions, and reading a package's own; see versions.h. */
 #include "raylet-c/cli/versions.h"
 
 #include <stdio.h>

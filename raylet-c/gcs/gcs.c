@@ -313,14 +313,6 @@ void rc_gcs_report_worker_failure(rc_gcs *g, const Rw__WorkerTableData *worker, 
 	rc_gcs_call(g, RC_M_REPORT_WORKER_FAILURE, &request, &rw__report_worker_failure_reply__descriptor, fn, arg);
 }
 
-void rc_gcs_add_worker_info(rc_gcs *g, const Rw__WorkerTableData *worker, rc_gcs_fn fn, void *arg)
-{
-	Rw__AddWorkerInfoRequest request = RW__ADD_WORKER_INFO_REQUEST__INIT;
-
-	request.worker_data = (Rw__WorkerTableData *)worker;
-	rc_gcs_call(g, RC_M_ADD_WORKER_INFO, &request, &rw__add_worker_info_reply__descriptor, fn, arg);
-}
-
 void rc_gcs_add_job(rc_gcs *g, const Rw__JobTableData *job, rc_gcs_fn fn, void *arg)
 {
 	Rw__AddJobRequest request = RW__ADD_JOB_REQUEST__INIT;
@@ -371,11 +363,6 @@ const rc_dialect *rc_gcs_dialect(const rc_gcs *g)
 const rc_id *rc_gcs_node_id(const rc_gcs *g)
 {
 	return &g->node_id;
-}
-
-const char *rc_gcs_address(const rc_gcs *g)
-{
-	return g->address;
 }
 
 const char *rc_gcs_cluster_id(const rc_gcs *g)

@@ -70,7 +70,6 @@ void rc_gcs_destroy(rc_gcs *g);
 
 const rc_dialect *rc_gcs_dialect(const rc_gcs *g);
 const rc_id *rc_gcs_node_id(const rc_gcs *g);
-const char *rc_gcs_address(const rc_gcs *g);
 const char *rc_gcs_cluster_id(const rc_gcs *g);      /* hex */
 const char *rc_gcs_python_version(const rc_gcs *g);  /* "3.11.7" of the head; "" when it does not say */
 const char *rc_gcs_config_json(const rc_gcs *g);     /* GetInternalConfig verbatim: what GetSystemConfig answers */
@@ -114,7 +113,6 @@ typedef void (*rc_gcs_session_fn)(void *arg, const rc_error *error, const rc_gcs
 void rc_gcs_get_session(rc_gcs *g, rc_gcs_session_fn fn, void *arg);
 
 void rc_gcs_report_worker_failure(rc_gcs *g, const Rw__WorkerTableData *worker, rc_gcs_fn fn, void *arg);
-void rc_gcs_add_worker_info(rc_gcs *g, const Rw__WorkerTableData *worker, rc_gcs_fn fn, void *arg);
 void rc_gcs_add_job(rc_gcs *g, const Rw__JobTableData *job, rc_gcs_fn fn, void *arg);
 void rc_gcs_mark_job_finished(rc_gcs *g, const rc_id *job, rc_gcs_fn fn, void *arg);
 /* Shown to the job's driver (nil job: to all). type: "worker_died", ... */

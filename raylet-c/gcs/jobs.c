@@ -3,7 +3,6 @@
  * Trap: the listing is a snapshot that may be older than a message that came before it, so jobs that died while a listing
  * was on its way are remembered until it is there. Job entries of a listing that were dead before we heard of them are
  * nobody's concern here and are left out. */
-#include <stdlib.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/gcs/internal.h"

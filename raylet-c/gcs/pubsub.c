@@ -4,8 +4,6 @@
  * handled is acknowledged by the next poll. A publisher id that changes is another head process: ids start anew, and it
  * knows none of our subscriptions. Only one poll may be open for a subscriber.
  * Trap: a head that has declared this node dead answers polls at once and empty; without a pause that is a busy loop. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/gcs/internal.h"

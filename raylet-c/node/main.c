@@ -11,15 +11,12 @@
  * and takes them down in the reverse one. A failure before ALIVE leaves nothing behind: no socket, process, or memory file.
  *
  * Exit status: 0 after a wanted end (SIGTERM, drain, shutdown by the head), 1 otherwise. */
-#include <errno.h>
-#include <limits.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "raylet-c/base/log.h"
@@ -471,6 +468,7 @@ static int build_pool(rc_daemon *n, rc_error *e)
 		.oom_score_adj = (int)rc_gcs_config_int(g, "worker_oom_score_adjustment", 1000),
 		.max_io_workers = (int)rc_gcs_config_int(g, "max_io_workers", 4),
 		.spilling_config = rc_gcs_config_str(g, "object_spilling_config", ""),
+		.debugger_external = o->ray_debugger_external != 0,
 		.preload_modules = rc_gcs_config_str(g, "preload_python_modules", ""),
 	};
 	n->pool = rc_pool_create(n->loop, &p, &rc_daemon_pool_ops, n, e);
@@ -663,6 +661,8 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	set_log_level();
+	if (o->enable_resource_isolation)
+		rc_warn("--enable_resource_isolation has no effect: this daemon puts no process into a control group (Ray's own does: RAYLET_C=0)");
 	rc_security security = { 0 };
 	rc_rpc_options rpc_options = { 0 };
 	n.loop = rc_loop_create();

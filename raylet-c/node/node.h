@@ -61,7 +61,7 @@ typedef struct rc_daemon {
 	rc_listener *listener;
 	rc_labels labels;
 
-	rc_map *failures;      /* lease id (2.35.0: task id) -> rc_failure: why a leased worker ended, for its owner */
+	rc_map *failures;      /* lease id (2.35.0: task id) -> failure (workers.c): why a leased worker ended, for its owner */
 	rc_link failure_list;  /* oldest first */
 	size_t n_failures;
 
@@ -133,7 +133,7 @@ struct rc_client { /* one connection of the raylet socket: worker or driver */
 	bool registering, said_goodbye;
 	bool announced;      /* told its port */
 	rc_buf job_config;   /* a driver's, serialized */
-	rc_link waits;       /* of rc_client_wait */
+	rc_link waits;       /* of client_wait (worker_socket.c) */
 	size_t n_waits;
 	rc_link gets;        /* 2.60.0: of client_get */
 	size_t n_gets;

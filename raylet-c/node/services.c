@@ -1,6 +1,5 @@
 /* The one server's table: method -> handler, put together from the tables of lease_service.c, workers.c, stats.c, drain.c and
  * objects/. Whatever is not there is answered with UNIMPLEMENTED; README.md lists it with the command that then fails. */
-#include <string.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/node/node.h"

@@ -27,9 +27,8 @@ typedef struct rc_object_ref {
 	rc_owner owner; /* store.h: node_id, worker_id, ip, port */
 } rc_object_ref;
 
-/* Readers of what comes in: false when an id or address is malformed (the text says which). */
-bool rc_object_ref_from_proto(const Rw__ObjectReference *m, rc_object_ref *ret, rc_error *e);
-/* Object i of a local message; a missing owner gives one with worker_id.n = 0. */
+/* Object i of a message of the raylet socket; a missing owner gives one with worker_id.n = 0. False when the id is malformed
+ * (the text says how). */
 bool rc_object_ref_from_local(const rc_local_objects *o, size_t i, rc_object_ref *ret, rc_error *e);
 void rc_owner_from_local(const rc_local_address *a, rc_owner *ret);
 

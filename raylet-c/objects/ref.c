@@ -1,5 +1,5 @@
-/* References to objects as they come in: protobuf and the raylet socket. An owner that is nil, or whose address no process can
- * have, reads as no owner: such an object can only be had here. */
+/* References to objects as they come in: owners in protobuf messages, objects of the raylet socket. An owner that is nil, or
+ * whose address no process can have, reads as no owner: such an object can only be had here. */
 #include "raylet-c/objects/internal.h"
 
 #include <stdio.h>
@@ -23,17 +23,6 @@ rc_owner rc__om_owner_from_proto(const Rw__Address *a)
 	owner.port = a->port;
 	snprintf(owner.ip, sizeof owner.ip, "%s", ip);
 	return owner;
-}
-
-bool rc_object_ref_from_proto(const Rw__ObjectReference *m, rc_object_ref *ret, rc_error *e)
-{
-	if (!m->has_object_id || m->object_id.len != RC_OBJECT_ID) {
-		rc_fail(e, RC_E_INVALID, "ObjectReference: object_id has %zu bytes, not %d", m->has_object_id ? m->object_id.len : 0, RC_OBJECT_ID);
-		return false;
-	}
-	ret->id = RC_GET_ID(m, object_id);
-	ret->owner = rc__om_owner_from_proto(m->owner_address);
-	return true;
 }
 
 void rc_owner_from_local(const rc_local_address *a, rc_owner *ret)

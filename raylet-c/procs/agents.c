@@ -8,21 +8,19 @@
 #define _GNU_SOURCE
 #include "raylet-c/procs/agents.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/procs/command.h"
+#include "raylet-c/procs/ports.h"
 
 enum { BUSY_MS = 50, RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000 };
 enum { TRIES = 200, LOWEST_PORT = 20000 };
@@ -56,22 +54,9 @@ static bool is_235(const rc_dialect *d)
 
 /* ---- ports ---- */
 
-static bool can_bind(const char *ip, int port)
-{
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	int on = 1;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	bool ok = inet_pton(AF_INET, ip, &a.sin_addr) == 1 ? bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 : true;
-	close(fd);
-	return ok;
-}
-
 static bool is_free(const char *node_ip, int port)
 {
-	return can_bind("0.0.0.0", port) && can_bind(node_ip, port);
+	return rc__port_is_free("0.0.0.0", port) && rc__port_is_free(node_ip, port);
 }
 
 static int ephemeral_start(void)
@@ -248,7 +233,7 @@ static void write_port_file(const rc_agents_options *o, const char *name, int po
 	if (fd >= 0)
 		ok = close(fd) == 0 && ok;
 	if (!ok || rename(draft, path) != 0)
-		rc_warn("port file %s: %s", path, strerror(errno));
+		rc_warn("the port file %s cannot be written: %s", path, strerror(errno));
 	free(path);
 	free(draft);
 }

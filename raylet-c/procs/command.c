@@ -157,11 +157,6 @@ char *rc_base64(const char *text)
 	return out;
 }
 
-static bool is_io(int type)
-{
-	return type == RC_SPILL_WORKER || type == RC_RESTORE_WORKER;
-}
-
 static bool has_context(const rc_worker_command *c)
 {
 	return c->runtime_env_context && *c->runtime_env_context && strcmp(c->runtime_env_context, "{}") != 0;
@@ -207,7 +202,7 @@ static void add_options(const rc_worker_command *c, const char *search_path, rc_
 
 static void add_python_words(const rc_worker_command *c, rc_words *argv)
 {
-	if (is_io(c->type)) {
+	if (rc_is_io_worker(c->type)) {
 		rc_words_add(argv, rc_sprintf("--worker-type=%s", c->type == RC_SPILL_WORKER ? "SPILL_WORKER" : "RESTORE_WORKER"));
 		char *config = rc_base64(c->spilling_config ? c->spilling_config : "");
 		rc_words_add(argv, rc_sprintf("--object-spilling-config=%s", config));
@@ -220,7 +215,7 @@ static void add_python_words(const rc_worker_command *c, rc_words *argv)
 	rc_words_add(argv, rc_sprintf("--worker-launch-time-ms=%llu", (unsigned long long)rc_wall_ms()));
 	rc_words_add(argv, rc_sprintf("--node-id=%s", rc_id_to_hex(&c->node_id).s));
 	rc_words_add(argv, rc_sprintf("--runtime-env-hash=%d", c->runtime_env_hash));
-	if (c->preload_modules && *c->preload_modules && !is_io(c->type))
+	if (c->preload_modules && *c->preload_modules && !rc_is_io_worker(c->type))
 		rc_words_add(argv, rc_sprintf("--worker-preload-modules=%s", c->preload_modules));
 }
 
@@ -251,7 +246,7 @@ static void add_runtime_env(const rc_worker_command *c, rc_words *argv)
 
 static void add_environment(const rc_worker_command *c, const char *search_path, rc_words *env)
 {
-	if (!is_io(c->type)) {
+	if (!rc_is_io_worker(c->type)) {
 		rc_id nil = rc_id_nil(RC_JOB_ID);
 		rc_env_set(env, "RAY_JOB_ID", rc_id_to_hex(c->job_id.n ? &c->job_id : &nil).s);
 	}

@@ -9,7 +9,6 @@
  * agent's answer and the start. */
 #include "raylet-c/procs/pool.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,11 +120,6 @@ typedef struct whole {
 static rc_worker *of_private(struct rc_worker_private *p)
 {
 	return &RC_CONTAINER(p, whole, p)->w;
-}
-
-static bool is_io(int type)
-{
-	return type == RC_SPILL_WORKER || type == RC_RESTORE_WORKER;
 }
 
 static bool same_optional_id(const rc_id *a, const rc_id *b)
@@ -297,7 +291,7 @@ static bool fits(const rc_worker *w, const pop *q)
 		return w->p->for_pop == q;
 	if (w->type != q->type || w->language != want->language || strcmp(w->p->env, q->env) != 0)
 		return false;
-	if (is_io(w->type))
+	if (rc_is_io_worker(w->type))
 		return true;
 	if (has_job(&w->job_id) && !rc_id_eq(&w->job_id, &want->job_id))
 		return false;
@@ -313,7 +307,7 @@ static void lease(rc_worker *w, const rc_pop *want)
 {
 	rc_list_remove(&w->p->idle_link);
 	w->state = RC_WS_LEASED;
-	if (!is_io(w->type)) {
+	if (!rc_is_io_worker(w->type)) {
 		w->job_id = want->job_id;
 		w->root_detached_actor_id = want->root_detached_actor_id;
 		w->actor_lease = want->is_actor;
@@ -452,7 +446,7 @@ static pop *new_pop(rc_pool *pool, const rc_pop *want, int type, rc_pop_fn fn, v
 static void advance(pop *q)
 {
 	rc_pool *pool = q->pool;
-	if (!is_io(q->type) && has_job(&q->want.job_id)) {
+	if (!rc_is_io_worker(q->type) && has_job(&q->want.job_id)) {
 		job *j = find_job(pool, &q->want.job_id);
 		if (j && j->finished) {
 			finish_pop(q, NULL, RC_POP_JOB_FINISHED, "the job has finished");
@@ -791,9 +785,9 @@ static void pump(rc_pool *pool)
 		again = false;
 		unsigned room[4] = { 0 }; /* by worker type */
 		for (int type = RC_WORKER; type <= RC_RESTORE_WORKER; type++) {
-			unsigned starting = count_starting(pool, type), all = is_io(type) ? count_type(pool, type) : 0;
+			unsigned starting = count_starting(pool, type), all = rc_is_io_worker(type) ? count_type(pool, type) : 0;
 			room[type] = starting >= limit ? 0 : limit - starting;
-			if (is_io(type) && all + room[type] > io_limit)
+			if (rc_is_io_worker(type) && all + room[type] > io_limit)
 				room[type] = all < io_limit ? io_limit - all : 0;
 		}
 		RC_LIST_FOREACH (l, &pool->ready) {
@@ -1103,7 +1097,7 @@ static void reap_io(rc_pool *pool, uint64_t now)
 {
 	RC_LIST_FOREACH (l, &pool->idle) {
 		rc_worker *w = of_private(WORKER_OF(l, idle_link));
-		if (is_io(w->type) && w->p->idle_since + IO_IDLE_FACTOR * (uint64_t)pool->options.idle_threshold_ms <= now) {
+		if (rc_is_io_worker(w->type) && w->p->idle_since + IO_IDLE_FACTOR * (uint64_t)pool->options.idle_threshold_ms <= now) {
 			ask_to_exit(pool, w, false);
 			return; /* the list may be another one */
 		}
@@ -1259,7 +1253,7 @@ void rc_pool_job_finished(rc_pool *pool, const rc_id *id)
 		RC_LIST_FOREACH (l, &pool->pops) {
 			pop *q = RC_CONTAINER(l, pop, link);
 			/* the work of a detached actor goes on without its job */
-			if (is_io(q->type) || !rc_id_eq(&q->want.job_id, id) || has_job(&q->want.root_detached_actor_id))
+			if (rc_is_io_worker(q->type) || !rc_id_eq(&q->want.job_id, id) || has_job(&q->want.root_detached_actor_id))
 				continue;
 			finish_pop(q, NULL, RC_POP_JOB_FINISHED, "the job has finished");
 			again = true;
@@ -1284,14 +1278,6 @@ bool rc_pool_job_is_finished(const rc_pool *pool, const rc_id *id)
 rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id)
 {
 	return rc_map_get_id(pool->by_id, worker_id);
-}
-
-rc_worker *rc_pool_find_pid(const rc_pool *pool, pid_t pid)
-{
-	RC_LIST_FOREACH (l, &pool->workers)
-		if (of_private(WORKER_OF(l, link))->pid == pid)
-			return of_private(WORKER_OF(l, link));
-	return NULL;
 }
 
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w)

@@ -25,6 +25,7 @@ typedef struct rc_pool rc_pool;
 
 /* WorkerType of both releases; RegisterClientRequest has the same numbers. */
 enum { RC_WORKER = 0, RC_DRIVER = 1, RC_SPILL_WORKER = 2, RC_RESTORE_WORKER = 3 };
+static inline bool rc_is_io_worker(int type) { return type == RC_SPILL_WORKER || type == RC_RESTORE_WORKER; }
 enum { RC_LANG_PYTHON = 0, RC_LANG_JAVA = 1, RC_LANG_CPP = 2, RC_LANGS = 3 };
 
 typedef enum rc_worker_state {
@@ -170,7 +171,6 @@ void rc_pool_kill(rc_pool *pool, rc_worker *w, bool force, const char *cause);
 
 /* ---- looking ---- */
 rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id); /* registered ones, drivers too */
-rc_worker *rc_pool_find_pid(const rc_pool *pool, pid_t pid);
 /* for (rc_worker *w = NULL; (w = rc_pool_next(pool, w)); ) : all, drivers and STARTING ones too. fn must not end w. */
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w);
 

@@ -2,8 +2,8 @@
  * holds goes to the end and is tried again later. */
 #include "raylet-c/procs/ports.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -81,14 +81,16 @@ void rc__ports_destroy(rc__ports *p)
 	free(p);
 }
 
-static bool can_bind(int port)
+bool rc__port_is_free(const char *ip, int port)
 {
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	if (inet_pton(AF_INET, ip, &a.sin_addr) != 1)
+		return true;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
 	int on = 1; /* a port in TIME_WAIT is free for a server, one with a listener is not */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY) };
 	bool ok = bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
 	close(fd);
 	return ok;
@@ -102,7 +104,7 @@ int rc__ports_take(rc__ports *p)
 		int port = p->queue[p->head];
 		p->head = (p->head + 1) % p->cap;
 		p->n--;
-		if (can_bind(port))
+		if (rc__port_is_free("0.0.0.0", port))
 			return port;
 		rc__ports_give(p, port);
 	}

@@ -3,6 +3,8 @@
 #ifndef RC_PROCS_PORTS_H
 #define RC_PROCS_PORTS_H
 
+#include <stdbool.h>
+
 #include "raylet-c/base/status.h"
 
 typedef struct rc__ports rc__ports;
@@ -12,5 +14,8 @@ rc__ports *rc__ports_create(int min, int max, const char *list, rc_error *error)
 void rc__ports_destroy(rc__ports *p); /* NULL is fine */
 int rc__ports_take(rc__ports *p);  /* 0: any; -1: none is free now */
 void rc__ports_give(rc__ports *p, int port); /* 0 is ignored */
+
+/* Could a server listen there now? An address that is not IPv4 counts as free: the server will say. */
+bool rc__port_is_free(const char *ip, int port);
 
 #endif

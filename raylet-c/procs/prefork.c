@@ -12,7 +12,6 @@
 #include "raylet-c/procs/prefork.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -431,16 +431,6 @@ pid_t rc_process_pid(const rc_process *p)
 	return p->pid;
 }
 
-const char *rc_process_name(const rc_process *p)
-{
-	return p->name;
-}
-
-bool rc_process_alive(const rc_process *p)
-{
-	return p->alive;
-}
-
 uint64_t rc_process_age_ms(const rc_process *p)
 {
 	return rc_now_ms() - p->started;
@@ -451,13 +441,6 @@ void rc_process_signal(rc_process *p, int signum)
 	/* Not reaped yet, so the number is still its own; ESRCH means that its end is on the way to us. */
 	if (p->alive && (!p->own_group || kill(-p->pid, signum) != 0))
 		kill(p->pid, signum);
-}
-
-void rc_process_close_stdin(rc_process *p)
-{
-	if (p->stdin_fd >= 0)
-		close(p->stdin_fd);
-	p->stdin_fd = -1;
 }
 
 void rc_process_kill(rc_process *p)
@@ -483,34 +466,6 @@ void rc_process_set_exited(rc_process *p, rc_exited_fn fn, void *arg)
 {
 	p->fn = fn;
 	p->arg = arg;
-}
-
-struct family {
-	uint64_t mark;
-	pid_t self, *pids;
-	size_t n, max;
-};
-
-static void add_to_family(void *arg, pid_t pid)
-{
-	struct family *f = arg;
-	if (pid == f->self || rc__mark_of(pid) != f->mark || !rc__pid_running(pid))
-		return;
-	if (f->n < f->max)
-		f->pids[f->n] = pid;
-	f->n++;
-}
-
-size_t rc_process_family(const rc_process *p, pid_t *pids, size_t max)
-{
-	if (!p->alive)
-		return 0;
-	struct family f = { p->mark, p->pid, pids, 1, max };
-	if (max > 0)
-		pids[0] = p->pid;
-	if (p->mark)
-		rc__each_pid(add_to_family, &f);
-	return f.n;
 }
 
 /* ---- all ---- */
@@ -584,43 +539,4 @@ void rc_procs_destroy(rc_procs *s, unsigned wait_ms)
 	rc_map_destroy(s->by_pid);
 	free(s);
 	the_procs = NULL;
-}
-
-/* ---- processes of others ---- */
-
-struct rc_pid_watch {
-	int fd;
-	rc_watch *watch;
-	void (*fn)(void *arg);
-	void *arg;
-};
-
-static void pid_ended(void *arg, int events)
-{
-	(void)events;
-	rc_pid_watch *w = arg;
-	rc_watch_stop(w->watch);
-	w->watch = NULL;
-	w->fn(w->arg); /* may free w */
-}
-
-rc_pid_watch *rc_pid_watch_start(rc_loop *loop, pid_t pid, void (*fn)(void *arg), void *arg)
-{
-	int fd = rc__pidfd_open(pid);
-	if (fd < 0)
-		return NULL;
-	rc_pid_watch *w = rc_alloc(sizeof(*w));
-	*w = (rc_pid_watch){ .fd = fd, .fn = fn, .arg = arg };
-	w->watch = rc_watch_start(loop, fd, RC_READABLE, pid_ended, w);
-	return w;
-}
-
-void rc_pid_watch_stop(rc_pid_watch *w)
-{
-	if (!w)
-		return;
-	if (w->watch)
-		rc_watch_stop(w->watch);
-	close(w->fd);
-	free(w);
 }

@@ -62,8 +62,6 @@ uint64_t rc_process_new_mark(rc_procs *procs);
 rc_process *rc_process_adopt(rc_procs *procs, pid_t pid, uint64_t mark, bool own_group, const char *name, rc_exited_fn fn, void *arg);
 
 pid_t rc_process_pid(const rc_process *p);
-const char *rc_process_name(const rc_process *p);
-bool rc_process_alive(const rc_process *p); /* false between its end and fn */
 uint64_t rc_process_age_ms(const rc_process *p);
 /* signum to the process, or to its group when it has its own. */
 void rc_process_signal(rc_process *p, int signum);
@@ -71,17 +69,9 @@ void rc_process_signal(rc_process *p, int signum);
 void rc_process_kill(rc_process *p);
 /* SIGTERM, then rc_process_kill when it lives after grace_ms. */
 void rc_process_stop(rc_process *p, unsigned grace_ms);
-void rc_process_close_stdin(rc_process *p); /* the end of file that a helper takes for the daemon's end */
 /* Another callback from now on; fn NULL: forget it, it is still reaped. */
 void rc_process_set_exited(rc_process *p, rc_exited_fn fn, void *arg);
 /* "exit status 7", "signal 9 (Killed)"; text has room for 80 bytes. */
 const char *rc_exit_text(int status, char *text);
-/* Processes with the mark of p, itself first. Returns how many, at most max are written. For statistics. */
-size_t rc_process_family(const rc_process *p, pid_t *pids, size_t max);
-
-/* Death of any process that is not our child (a driver): fn once, unless stopped before. NULL: no such process. */
-typedef struct rc_pid_watch rc_pid_watch;
-rc_pid_watch *rc_pid_watch_start(rc_loop *loop, pid_t pid, void (*fn)(void *arg), void *arg);
-void rc_pid_watch_stop(rc_pid_watch *w); /* NULL is fine; also after fn was called */
 
 #endif

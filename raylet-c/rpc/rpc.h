@@ -4,7 +4,7 @@
  * the health service, which the queue thread answers by itself so that it never waits for slow work. All functions are for
  * the loop thread unless marked "any thread".
  *
- * Metadata: every call carries what rc_rpc_set_metadata names (the cluster id, a token). */
+ * Metadata: every call carries the token of rc_rpc_options; those that ask for it also the cluster id (rc_rpc_set_cluster_id). */
 #ifndef RC_RPC_RPC_H
 #define RC_RPC_RPC_H
 

@@ -6,7 +6,6 @@
 #include "raylet-c/sched/leases_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/loop.h"
@@ -658,11 +657,6 @@ void rc_leases_destroy(rc_leases *l)
 rc_lease *rc_leases_find(rc_leases *l, const rc_id *lease_id)
 {
 	return rc_map_get_id(l->by_id, lease_id);
-}
-
-rc_lease *rc_leases_of_worker(rc_leases *l, const rc_id *worker_id)
-{
-	return rc_map_get_id(l->by_worker, worker_id);
 }
 
 rc_lease *rc_leases_next(const rc_leases *l, size_t *i)

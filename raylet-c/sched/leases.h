@@ -155,7 +155,6 @@ void rc_leases_run(rc_leases *l);
 void rc_leases_set_draining(rc_leases *l, bool draining);
 
 rc_lease *rc_leases_find(rc_leases *l, const rc_id *lease_id);          /* any state; NULL: unknown */
-rc_lease *rc_leases_of_worker(rc_leases *l, const rc_id *worker_id);    /* granted */
 rc_lease *rc_leases_next(const rc_leases *l, size_t *i);                /* all, in no order; nothing may be changed meanwhile */
 size_t rc_leases_waiting(const rc_leases *l);
 size_t rc_leases_granted(const rc_leases *l);

@@ -473,15 +473,6 @@ bool rc_resources_fits(const rc_resources *r, const rc_amounts *demand)
 	return good;
 }
 
-const char *rc_resources_lacking(const rc_resources *r, const rc_amounts *demand)
-{
-	for (size_t i = 0; i < demand->n; i++)
-		if (rc_resources_total(r, demand->v[i].name) < demand->v[i].q &&
-		    strncmp(demand->v[i].name, implicit_prefix, sizeof(implicit_prefix) - 1) != 0)
-			return demand->v[i].name;
-	return NULL;
-}
-
 /* ---- totals ---- */
 
 void rc_resources_add(rc_resources *r, const char *name, const rc_q *amounts, size_t n)

@@ -59,8 +59,6 @@ void rc_resources_retake_cpu(rc_resources *r, rc_allocation *a);
 
 bool rc_resources_feasible(const rc_resources *r, const rc_amounts *demand); /* the totals could meet it */
 bool rc_resources_fits(const rc_resources *r, const rc_amounts *demand);     /* and it would be met now */
-/* The name whose total is too small for the demand, or NULL: for texts. */
-const char *rc_resources_lacking(const rc_resources *r, const rc_amounts *demand);
 
 /* ---- totals ---- */
 

@@ -187,7 +187,7 @@ struct rc_store {
 	uint64_t spill_again_ms, spill_logged_ms;
 	uint64_t last_spill_end_ns, last_restore_end_ns;
 	uint64_t next_external;
-	rc_map *external; /* number -> rc__external, spill.c */
+	rc_map *external; /* number -> external (spill.c) */
 
 	rc_link restores; /* waiting for their turn */
 	unsigned restoring;

@@ -2,7 +2,6 @@
 #ifndef RC_WIRE_CODEC_H
 #define RC_WIRE_CODEC_H
 
-#include <stdlib.h>
 
 #include "raylet-c/wire/table.h"
 

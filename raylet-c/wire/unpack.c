@@ -9,6 +9,7 @@
  * not. Groups are refused: no release uses them. */
 #include "raylet-c/wire/codec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {

@@ -20,11 +20,11 @@ static void put(const char *path, const char *text)
 
 static void make_environment(void)
 {
-	char *folders[] = { rc_sprintf("%s/lib", top), rc_sprintf("%s/lib/python3.11", top), rc_sprintf("%s/lib/python3.11/site-packages", top),
-		            rc_sprintf("%s/lib/python3.11/site-packages/ray", top) };
 	char *version;
 
 	CHECK(mkdtemp(top) != NULL);
+	char *folders[] = { rc_sprintf("%s/lib", top), rc_sprintf("%s/lib/python3.11", top), rc_sprintf("%s/lib/python3.11/site-packages", top),
+		            rc_sprintf("%s/lib/python3.11/site-packages/ray", top) };
 	for (size_t i = 0; i < 4; i++)
 		CHECK(mkdir(folders[i], 0755) == 0);
 	ray = folders[3];

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#include "raylet-c/base/list.h"
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/test.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "raylet-c/base/log.h"
 #include "raylet-c/base/test.h"
 #include "raylet-c/gcs/gcs.h"
 
@@ -68,9 +67,7 @@ static void try_calls(void)
 	RC_SET(address, port, 1);
 	RC_SET_ID(address, worker_id, &worker_id);
 	worker.worker_address = &address;
-	RC_SET(worker, is_alive, 1);
 	RC_SET(worker, pid, (uint32_t)getpid());
-	rc_gcs_add_worker_info(gcs, &worker, say, "add worker");
 	RC_SET(worker, is_alive, 0);
 	RC_SET(worker, exit_type, rc_enum_value(rc_gcs_dialect(gcs), RC_V_EXIT_SYSTEM_ERROR));
 	worker.exit_detail = "live test";

@@ -126,9 +126,6 @@ static void plain_fractions(void)
 	CHECK(!take(r, "CPU,0.0001"));
 	CHECK_AVAILABLE("{CPU: 0, memo: 0}", r);
 	CHECK(!feasible(r, "nothing,1"));
-	rc_amounts d = amounts_of("CPU,1,nothing,1");
-	CHECK_STR("nothing", rc_resources_lacking(r, &d));
-	rc_amounts_free(&d);
 	for (int i = 0; i < 10; i++)
 		rc_resources_free(r, v[i]);
 	CHECK_AVAILABLE("{CPU: 1, memo: 1}", r);

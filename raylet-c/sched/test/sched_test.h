@@ -2,7 +2,6 @@
 #ifndef RC_SCHED_TEST_H
 #define RC_SCHED_TEST_H
 
-#include <stdlib.h>
 
 #include "raylet-c/base/test.h"
 #include "raylet-c/sched/amounts.h"

@@ -1,7 +1,5 @@
 /* The decoders of the raylet and plasma sockets on hostile bodies. The input: a byte for the release, a byte for the decoder,
  * then the body. Everything that a decoder returns is read. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "raylet-c/wire/local.h"
 #include "raylet-c/wire/table.h"
