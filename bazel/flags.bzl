@@ -93,7 +93,7 @@ GRPC_STATIC = [
     "-Wl,--end-group",
 ]
 
-GRPC_SHARED = ["-lgrpc", "-lgpr"]
+GRPC_SHARED = ["-lgrpc", "-lgpr", "-lssl", "-lcrypto"]
 
 # The small C libraries, from archives too.
 C_LIBS = [

@@ -4,7 +4,7 @@
 #   bazel/test.sh          unit tests, the same under ASan + UBSan and under TSan, ten seconds of each fuzz target, and 25 of
 #                          the acceptance cases on each Ray release: half an hour on two cores
 #   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
-#   bazel/test.sh --all    everything: a minute of each fuzz target and all acceptance cases on each release
+#   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release
 #
 # The last line is "N passed, N failed, N skipped" over all of it; the status is 0 when nothing failed. Logs of the run are in
 # build/test/. BAZEL_FLAGS holds further options for Bazel (e.g. --jobs=4), BAZEL_STARTUP its start-up options.
@@ -87,21 +87,31 @@ disable_all() {
 }
 trap disable_all EXIT
 
-run_accept() { # pattern
-	local release venv
+# Puts the daemon that was built in place, for each Ray release, and calls a function with the release and its environment.
+with_our_daemon() { # stage, function, words...
+	local stage=$1 what=$2 release venv
+	shift 2
 	mkdir -p "$out/bin" "$out/home" # a token file in the user's home would switch Ray 2.60.0 to token mode
-	cp -f bazel-bin/raylet-c/node/raylet bazel-bin/raylet-c/cli/raylet-c "$out/bin/" || { not_ok accept "the programs are not built"; return; }
+	cp -f bazel-bin/raylet-c/node/raylet bazel-bin/raylet-c/cli/raylet-c "$out/bin/" || { not_ok "$stage" "the programs are not built"; return; }
 	for release in 2.35.0 2.60.0; do
 		venv=$root/.venv-$release
 		if ! "$out/bin/raylet-c" enable --ray-dir "$venv"; then
-			not_ok "accept-$release" "raylet-c enable fails"
+			not_ok "$stage-$release" "raylet-c enable fails"
 			continue
 		fi
 		enabled="$enabled $venv"
-		HOME="$out/home" "$venv/bin/python" tests/accept/run_cases.py --ray-bin "$venv/bin" --only "$1" --json "$out/accept-$release.results" \
-			--logs "$out/accept-$release-logs" | tee "$out/accept-$release.tap"
+		$what "$release" "$venv" "$@"
 		disable_all
 	done
+}
+
+accept() { # release, environment, pattern
+	HOME="$out/home" "$2/bin/python" tests/accept/run_cases.py --ray-bin "$2/bin" --only "$3" --json "$out/accept-$1.results" \
+		--logs "$out/accept-$1-logs" | tee "$out/accept-$1.tap"
+}
+
+field() { # release, environment
+	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --logs "$out/field-$1-logs" | tee "$out/field-$1.tap"
 }
 
 stage "set up"
@@ -121,7 +131,11 @@ if [ "$mode" != --fast ]; then
 	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
 	stage "acceptance cases"
 	$bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c >>"$out/build.log" 2>&1
-	run_accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
+	with_our_daemon accept accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
+	if [ "$mode" = --all ]; then
+		stage "field reports"
+		with_our_daemon field field
+	fi
 fi
 if [ "${CI:-}" = true ]; then # leave no server behind
 	$bazel shutdown >/dev/null 2>&1

@@ -2,6 +2,7 @@
  *
  * Reading: one growing buffer a connection, given back when it is empty; it grows with the bytes that came, not with the
  * length a peer claims. A frame whose body does not lie at a multiple of 8 is copied once.
+ * What all connections hold of unfinished messages is limited too: who goes beyond is closed.
  * Writing: what the kernel does not take at once waits in one buffer. A descriptor belongs to one data byte (0x14, as a
  * stock node sends) at a known position of that buffer, so order is kept; a waiting descriptor is a duplicate.
  * Traps: a peer may say goodbye and close without reading what we sent. A failed write therefore does not end the
@@ -32,6 +33,7 @@ enum {
 	ACCEPTS_A_WAKE_UP = 64,
 	KEEP_BUFFER = 16 * 1024,
 	ACCEPT_PAUSE_MS = 100,
+	MAX_HELD_FRAMES = 16, /* of the largest size: what all unfinished messages of a listener may hold */
 	FD_BYTE = 0x14
 };
 
@@ -55,7 +57,8 @@ struct rc_listener {
 	void *ctx;
 	rc_link conns;
 	size_t refs; /* itself while open, and its connections */
-	bool open;
+	size_t held; /* bytes of unfinished messages, all connections together */
+	bool open, told_full;
 };
 
 struct rc_conn {
@@ -66,7 +69,7 @@ struct rc_conn {
 	pid_t pid;
 	void *user;
 	rc_buf in, aligned, out;
-	size_t in_start, out_start;
+	size_t in_start, out_start, held; /* held: counted in the listener's */
 	queued_fd *fds;
 	size_t n_fds, fds_start, cap_fds;
 	bool write_broken;
@@ -103,8 +106,15 @@ static void drop_output(rc_conn *c)
 	c->out_start = 0;
 }
 
+static void count_held(rc_conn *c, size_t n)
+{
+	c->listener->held += n - c->held;
+	c->held = n;
+}
+
 static void release(rc_conn *c) /* what is not needed after the end; the struct lives until the loop is back */
 {
+	count_held(c, 0);
 	rc_watch_stop(c->watch);
 	c->watch = NULL;
 	close(c->fd);
@@ -207,6 +217,7 @@ static bool queue_has_room(rc_conn *c, size_t n)
 {
 	if (c->out.n - c->out_start + n <= RC_CONN_MAX_QUEUED)
 		return true;
+	rc_warn("%s: process %d does not read: %zu bytes wait for it; connection closed", c->listener->path, (int)c->pid, c->out.n - c->out_start);
 	end_conn(c, "the peer does not read: too many bytes are waiting for it");
 	return false;
 }
@@ -294,6 +305,13 @@ void rc_conn_close(rc_conn *c, const char *reason)
 
 /* ---- reading ---- */
 
+/* Ends a connection whose peer broke the rules of the frames. */
+static void refuse(rc_conn *c, const char *text)
+{
+	rc_warn("%s: process %d sent %s; connection closed", c->listener->path, (int)c->pid, text);
+	rc_conn_close(c, text);
+}
+
 /* Handles the frames that are complete in the buffer. */
 static void take_frames(rc_conn *c)
 {
@@ -308,13 +326,13 @@ static void take_frames(rc_conn *c)
 		memcpy(&header, c->in.p + c->in_start, HEADER);
 		if (header.cookie != COOKIE) {
 			snprintf(text, sizeof text, "bad cookie 0x%016llx in a frame header", (unsigned long long)header.cookie);
-			rc_conn_close(c, text);
+			refuse(c, text);
 			return;
 		}
 		if (header.length < 0 || (uint64_t)header.length > l->max_frame) {
 			snprintf(text, sizeof text, "message type %lld of %lld bytes: at most %zu are allowed", (long long)header.type,
 			         (long long)header.length, l->max_frame);
-			rc_conn_close(c, text);
+			refuse(c, text);
 			return;
 		}
 		n = (size_t)header.length;
@@ -357,6 +375,11 @@ static void read_frames(rc_conn *c)
 			if (c->ended)
 				return;
 			tidy_input(c);
+			count_held(c, c->in.n);
+			if (c->listener->held > MAX_HELD_FRAMES * c->listener->max_frame) {
+				refuse(c, "a part of a message, and all such parts together are too large");
+				return;
+			}
 			if ((size_t)n < room)
 				return;
 		} else if (n == 0 || error == ECONNRESET) {
@@ -411,9 +434,13 @@ static void on_listener(void *arg, int events)
 			continue;
 		if (fd < 0) {
 			if (errno != EAGAIN && errno != EWOULDBLOCK) { /* descriptors or memory ran out: it would fail at once again */
-				rc_error_log("cannot accept a connection on %s: %m", l->path);
+				if (!l->told_full)
+					rc_error_log("cannot accept a connection on %s: %m; it is tried again, those that wait are served later", l->path);
+				l->told_full = true;
 				rc_watch_events(l->watch, 0);
 				l->pause = rc_timer_start(l->loop, ACCEPT_PAUSE_MS, 0, accept_again, l);
+			} else {
+				l->told_full = false; /* all that waited are served */
 			}
 			break;
 		}

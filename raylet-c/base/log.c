@@ -2,7 +2,8 @@
  *
  * All lines go to stdout (raylet.out). Errors go to stderr (raylet.err) as well, unless both are one file: Ray's log monitor
  * tails raylet*.err and shows its lines to every driver, so nothing below an error may go there. Control characters in the
- * text become spaces: one cause is one line, and a peer cannot forge lines. */
+ * text become spaces: one cause is one line, and a peer cannot forge lines. Nor can it fill the disk: one place in the source
+ * logs at most LINES_A_MINUTE, and tells later how many were left out. */
 #include "raylet-c/base/log.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 4096 };
+enum { LINE_MAX_BYTES = 4096, LINES_A_MINUTE = 1000, PLACES = 1024 };
+
+typedef struct place { /* of the source; two that share one share the limit, which does no harm */
+	_Atomic uint64_t minute, lines;
+} place;
+
+static place places[PLACES];
 
 static _Atomic int least_level = RC_INFO;
 
@@ -72,6 +80,21 @@ static void put(int fd, const char *line, size_t n)
 	}
 }
 
+/* False: the line is one too many. *left_out: how many were in an earlier minute, told once. */
+static bool may_log(const char *file, int line, uint64_t minute, uint64_t *left_out)
+{
+	place *p = &places[((uintptr_t)file / 8 + (unsigned)line) % PLACES];
+	uint64_t before = atomic_exchange(&p->minute, minute);
+
+	*left_out = 0;
+	if (before != minute) {
+		uint64_t lines = atomic_exchange(&p->lines, 0);
+
+		*left_out = lines > LINES_A_MINUTE ? lines - LINES_A_MINUTE : 0;
+	}
+	return atomic_fetch_add(&p->lines, 1) < LINES_A_MINUTE;
+}
+
 void rc_log_write(rc_level level, const char *file, int line, const char *format, ...)
 {
 	char text[LINE_MAX_BYTES];
@@ -80,10 +103,16 @@ void rc_log_write(rc_level level, const char *file, int line, const char *format
 	struct timespec now;
 	struct tm day;
 	va_list args;
+	uint64_t left_out;
 
 	if ((int)level < least_level)
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
+	if (!may_log(file, line, (uint64_t)now.tv_sec / 60, &left_out))
+		return;
+	if (left_out)
+		rc_log_write(level, __FILE__, __LINE__, "%llu lines of %s:%d were left out: it logs at most %d a minute", (unsigned long long)left_out,
+		             slash ? slash + 1 : file, line, LINES_A_MINUTE);
 	localtime_r(&now.tv_sec, &day);
 	head = snprintf(text, sizeof text, "[%04d-%02d-%02d %02d:%02d:%02d,%03d %c %d %ld] (raylet) %s:%d: ", day.tm_year + 1900,
 	                day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec, (int)(now.tv_nsec / 1000000), "DIWE"[level],

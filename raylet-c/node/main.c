@@ -401,7 +401,12 @@ static void build_objects(rc_daemon *n)
 	n->objects = rc_objects_create(&o, &objects_ops, n);
 }
 
-static rc_agents_options agents_options(const rc_daemon *n)
+static bool prefork_starting(void *arg)
+{
+	return rc_prefork_starting(((const rc_daemon *)arg)->prefork, RC_WARM_PLAIN);
+}
+
+static rc_agents_options agents_options(rc_daemon *n)
 {
 	return (rc_agents_options){
 		.dialect = n->dialect,
@@ -413,6 +418,8 @@ static rc_agents_options agents_options(const rc_daemon *n)
 		.node_ip = n->options.node_ip_address,
 		.node_id = n->node_id,
 		.node_manager_port = n->port,
+		.busy = prefork_starting,
+		.busy_arg = n,
 	};
 }
 
@@ -668,6 +675,11 @@ int main(int argc, char **argv)
 	}
 	rc_security_apply(&security, &rpc_options);
 	if (!(n.rpc = rc_rpc_create(n.loop, &rpc_options, &e))) {
+		rc_error_log("%s", e.text);
+		take_down(&n);
+		return 1;
+	}
+	if (rc_tls_check_address(n.rpc, o->node_ip_address, &e)) {
 		rc_error_log("%s", e.text);
 		take_down(&n);
 		return 1;

@@ -225,6 +225,7 @@ struct rc__om_want {
 rc__om_use *rc__om_want_use(rc_objects *o, const rc_object_ref *ref, rc__om_request *r);
 void rc__om_want_leave(rc__om_use *u); /* u->want becomes NULL */
 void rc__om_want_unuse(rc__om_use *u); /* leaves, and frees u */
+void rc__om_want_fail(rc__om_want *w, rc_enum error); /* an error object takes its place, soon */
 void rc__om_want_sealed(rc_objects *o, const rc_id *id);
 void rc__om_want_gone(rc_objects *o, const rc_id *id);
 void rc__om_want_chunk(rc__om_want *w); /* progress: the time limit starts anew */

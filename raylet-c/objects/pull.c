@@ -35,7 +35,7 @@ static void start(rc__om_want *w);
 
 /* ---- life ---- */
 
-static void fail(rc__om_want *w, rc_enum error)
+void rc__om_want_fail(rc__om_want *w, rc_enum error)
 {
 	w->failed = true;
 	w->error = rc_enum_value(w->o->dialect, error);
@@ -97,7 +97,7 @@ static void look_for(rc__om_want *w)
 	if (w->sub.owner || w->local || w->failed || !w->owner.worker_id.n)
 		return;
 	if (rc__om_owner_known_dead(w->o, &w->owner))
-		fail(w, RC_V_ERROR_OWNER_DIED);
+		rc__om_want_fail(w, RC_V_ERROR_OWNER_DIED);
 	else
 		rc__om_subscribe(w->o, &w->sub, &w->owner);
 }
@@ -155,7 +155,7 @@ static void on_failed(rc__om_sub *s, rc__om_failure why)
 	        why == RC__OM_KEY_GONE     ? "its owner knows it no more"
 	        : why == RC__OM_OWNER_DEAD ? "its owner has died"
 	                                   : "its owner cannot be reached");
-	fail(w, why == RC__OM_KEY_GONE ? RC_V_ERROR_OBJECT_DELETED : RC_V_ERROR_OWNER_DIED);
+	rc__om_want_fail(w, why == RC__OM_KEY_GONE ? RC_V_ERROR_OBJECT_DELETED : RC_V_ERROR_OWNER_DIED);
 }
 
 /* ---- uses ---- */
@@ -618,7 +618,7 @@ void rc__om_pulls_tick(rc_objects *o)
 			continue;
 		rc_warn("object %s could not be had anywhere for %u s and nobody is making it", rc_id_to_hex(&w->id).s,
 		        o->options.fetch_fail_timeout_ms / 1000);
-		fail(w, RC_V_ERROR_FETCH_TIMED_OUT);
+		rc__om_want_fail(w, RC_V_ERROR_FETCH_TIMED_OUT);
 	}
 	o->schedule_due = true; /* room may have come */
 }

@@ -215,6 +215,12 @@ static void on_created(void *arg, rc_store_buffer *b, rc_plasma_error why)
 		}
 		return;
 	}
+	if (why == RC_PE_NO_DISK) { /* no room will come by itself: who wants it is told, as with stock */
+		rc_warn("no memory and no disk space for object %s of %llu bytes: it fails", rc_id_to_hex(&v->id).s, (unsigned long long)v->total);
+		rc__om_receive_end(w);
+		rc__om_want_fail(w, RC_V_ERROR_OUT_OF_DISK);
+		return;
+	}
 	if (why != RC_PE_EXISTS) /* then it is being made here: its seal is told */
 		rc_warn("no memory for object %s of %llu bytes (plasma error %d): its pull is repeated", rc_id_to_hex(&v->id).s,
 		        (unsigned long long)v->total, (int)why);

@@ -1,6 +1,6 @@
 /* Helper processes. A helper that ends is started again after 1, 2, 4, ... 30 s; one that lived for a minute starts afresh
- * in that count. Their imports take seconds of CPU time that nobody waits for, so they start a little after the node is up:
- * the prefork server and the first workers come first, then the runtime-env agent, which a worker may wait for.
+ * in that count. Their imports take seconds of CPU time that nobody waits for, so the prefork server and the first workers come
+ * first: a little after the server is ready the runtime-env agent, which a worker may wait for, then the other.
  *
  * 2.60.0's agents write their port files themselves, with the same ports, since those are on their command lines. When the
  * HTTP port of the dashboard agent (52365 unless told otherwise) belongs to the agent of another node on this host, stock's
@@ -22,7 +22,8 @@
 #include "raylet-c/procs/command.h"
 #include "raylet-c/procs/ports.h"
 
-enum { RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000, TRIES = 200, LOWEST_PORT = 20000 };
+enum { BUSY_MS = 50, RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000 };
+enum { TRIES = 200, LOWEST_PORT = 20000 };
 
 typedef struct helper {
 	rc_agents *owner;
@@ -38,7 +39,9 @@ struct rc_agents {
 	rc_procs *procs;
 	rc_words env;
 	helper dashboard, runtime_env;
-	rc_timer *stop_timer;
+	bool (*busy)(void *arg);
+	void *busy_arg;
+	rc_timer *busy_timer, *stop_timer;
 	rc_task_fn stopped;
 	void *stopped_arg;
 	bool stopping;
@@ -290,6 +293,21 @@ static void start_helper(void *arg)
 		again(h, error.text);
 }
 
+static void start_when_idle(void *arg)
+{
+	rc_agents *a = arg;
+	rc_timer_stop(a->busy_timer);
+	a->busy_timer = NULL;
+	if (a->busy && a->busy(a->busy_arg)) {
+		a->busy_timer = rc_timer_start(a->loop, BUSY_MS, 0, start_when_idle, a);
+		return;
+	}
+	if (a->runtime_env.argv.n)
+		start_later(&a->runtime_env, RUNTIME_ENV_DELAY_MS);
+	if (a->dashboard.argv.n)
+		start_later(&a->dashboard, DASHBOARD_DELAY_MS);
+}
+
 static void put_word(rc_words *w, const char *option, int port)
 {
 	if (port <= 0 || !word_value(w, option))
@@ -339,10 +357,9 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	rc_env_set(&a->env, "RAY_NODE_ID", rc_id_to_hex(&o->node_id).s);
 	rc_env_set(&a->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&a->env, "RAY_enable_pipe_based_agent_to_parent_health_check", "1");
-	if (a->runtime_env.argv.n)
-		start_later(&a->runtime_env, RUNTIME_ENV_DELAY_MS);
-	if (a->dashboard.argv.n)
-		start_later(&a->dashboard, DASHBOARD_DELAY_MS);
+	a->busy = o->busy;
+	a->busy_arg = o->busy_arg;
+	start_when_idle(a);
 	return a;
 }
 
@@ -360,6 +377,8 @@ void rc_agents_stop(rc_agents *a, unsigned grace_ms, rc_task_fn fn, void *arg)
 	a->stopping = true;
 	a->stopped = fn;
 	a->stopped_arg = arg;
+	rc_timer_stop(a->busy_timer);
+	a->busy_timer = NULL;
 	helper *const both[] = { &a->dashboard, &a->runtime_env };
 	for (int i = 0; i < 2; i++) {
 		rc_timer_stop(both[i]->timer);
@@ -382,6 +401,7 @@ void rc_agents_destroy(rc_agents *a)
 			rc_process_set_exited(both[i]->process, NULL, NULL);
 		rc_words_free(&both[i]->argv);
 	}
+	rc_timer_stop(a->busy_timer);
 	rc_timer_stop(a->stop_timer);
 	rc_words_free(&a->env);
 	free(a);

@@ -28,6 +28,8 @@ typedef struct rc_agents_options {
 	const char *node_ip;
 	rc_id node_id;
 	int node_manager_port;
+	bool (*busy)(void *arg); /* NULL: never; true: something that is waited for needs the processor, so they start later */
+	void *busy_arg;
 } rc_agents_options;
 
 /* Chooses the ports in the commands: bind-tested, outside the kernel's ephemeral range where possible. May be called before

@@ -24,6 +24,7 @@ struct rc_rpc {
 	grpc_metadata bearer_metadata, cluster_metadata;
 	bool has_cluster;
 	char *pem_cert, *pem_key, *pem_ca; /* contents; NULL: no TLS */
+	char *cert_path;
 	rc_map *channels;                  /* address, or address + " bulk" -> rc__channel */
 	rc_link all_channels;              /* those that were forgotten too */
 	rc_timer *sweep;

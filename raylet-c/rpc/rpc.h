@@ -23,6 +23,8 @@ typedef struct rc_rpc_options {
 } rc_rpc_options;
 
 rc_rpc *rc_rpc_create(rc_loop *loop, const rc_rpc_options *options, rc_error *error);
+/* With TLS the certificate must list the address by which others call this process, else the error has both; 0 without TLS. */
+int rc_tls_check_address(const rc_rpc *rpc, const char *address, rc_error *error) RC_WARN_UNUSED;
 /* Stops the server, cancels calls (their callbacks come with RC_RPC_CANCELLED before this returns) and ends the thread.
  * Calls and streams begun inside those callbacks come to nothing, without a callback. Requests that were not answered yet
  * are answered UNAVAILABLE and are gone: nobody may touch them after this. Takes up to 0.5 s for answers to leave. Not from

@@ -193,6 +193,19 @@ static void evict_run(rc_store *s, const run *r)
 	rc_buf_free(&victims);
 }
 
+uint64_t rc__evict_bytes(rc_store *s, uint64_t bytes)
+{
+	uint64_t evicted = 0;
+
+	while (evicted < bytes && s->idle[RC__EVICTABLE].n) {
+		rc__object *o = oldest(s, RC__EVICTABLE);
+
+		evicted += rc__size(o);
+		rc__evict(s, o);
+	}
+	return evicted;
+}
+
 /* Evicts only when that makes the room: what there is may be wanted again. The longest idle go first; when the hole that they
  * leave is not in one piece, the cheapest run of neighbours. */
 static rc_block *evict_and_take(rc_store *s, uint64_t bytes)

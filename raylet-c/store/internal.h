@@ -176,6 +176,7 @@ struct rc_store {
 	rc_listener *listener;
 	rc_link clients;
 	rc_map *waits; /* id -> list of waiting gets */
+	size_t n_waits; /* entries of these lists */
 
 	char **spill_dirs; /* made; files: n > 0 */
 	size_t n_spill_dirs, next_spill_dir;
@@ -233,6 +234,7 @@ uint64_t rc__arena_limit(const rc_store *s); /* what the arena can have: less th
 void rc__process_creates(rc_store *s);
 /* At once: arena, else disk when allowed. *ret is set on RC_PE_OK. */
 rc_plasma_error rc__create_now(rc_store *s, const rc_store_new *object, bool is_mutable, rc__object **ret);
+uint64_t rc__evict_bytes(rc_store *s, uint64_t bytes); /* of the arena, the longest idle first; returns how many */
 uint64_t rc__creates_need(const rc_store *s); /* arena bytes that the queue waits for, at most the capacity */
 
 /* server.c */

@@ -17,7 +17,11 @@
 
 #include "raylet-c/base/log.h"
 
-enum { MAX_FRAME = 64 << 20, MAX_WAITING = 4096 }; /* gets and creations that one client may have waiting */
+enum {
+	MAX_FRAME = 64 << 20,
+	MAX_WAITING = 4096,   /* gets and creations that one client may have waiting */
+	MAX_WAITS = 4 << 20 /* objects that all waiting gets together name */
+};
 
 struct rc__client {
 	rc_link link;
@@ -204,6 +208,7 @@ static void stop_waiting(rc_store *s, wait *w)
 	if (rc_list_empty(&w->link)) /* not in a list any more */
 		return;
 	rc_list_remove(&w->link);
+	s->n_waits--;
 	list = rc_map_get_id(s->waits, &w->id);
 	if (list && rc_list_empty(&list->head)) {
 		rc_map_del_id(s->waits, &w->id);
@@ -246,6 +251,7 @@ void rc__gets_sealed(rc_store *s, rc__object *o)
 		get *g = w->by;
 
 		rc_list_remove(&w->link);
+		s->n_waits--;
 		rc__client_has(s, g->client, o);
 		if (--g->missing)
 			continue;
@@ -268,6 +274,7 @@ static void wait_for(rc_store *s, get *g, const rc_id *id)
 	w->by = g;
 	w->id = *id;
 	rc_list_append(&list->head, &w->link);
+	s->n_waits++;
 	g->missing++;
 }
 
@@ -281,6 +288,8 @@ static int on_get(rc_store *s, rc__client *client, rc_view body, rc_error *e)
 		return -1;
 	if (client->n_gets >= MAX_WAITING)
 		return rc_fail(e, RC_E_FULL, "PlasmaGetRequest: the client has %zu of them waiting already", client->n_gets);
+	if (timeout_ms && s->n_waits + objects.n > MAX_WAITS)
+		return rc_fail(e, RC_E_FULL, "PlasmaGetRequest: %zu objects are waited for already, the limit is %d", s->n_waits, MAX_WAITS);
 	g = rc_alloc(sizeof *g);
 	g->s = s;
 	g->client = client;
@@ -491,10 +500,29 @@ static int on_delete(rc_store *s, rc__client *client, rc_view body, rc_error *e)
 	return 0;
 }
 
-/* 2.35.0 has 18 for Evict (tests of its own) and 20 for the figures that a worker shows when it finds the store full. */
+/* 2.35.0 has 18 for Evict and 20 for the figures that a worker shows when it finds the store full; later releases 18 for these. */
+enum { EVICT_235 = 18, EVICT_REPLY_235 = 19, DEBUG_235 = 20, DEBUG = 18 };
+
+static bool is_235(const rc_store *s)
+{
+	return strcmp(rc_dialect_release(s->dialect), "2.35.0") == 0;
+}
+
 static int64_t debug_string_type(const rc_store *s)
 {
-	return strcmp(rc_dialect_release(s->dialect), "2.35.0") == 0 ? 20 : 18;
+	return is_235(s) ? DEBUG_235 : DEBUG;
+}
+
+static int on_evict(rc_store *s, rc__client *client, rc_view body, rc_error *e)
+{
+	rc_buf reply = { 0 };
+	uint64_t bytes;
+
+	if (rc_decode_plasma_evict(body, &bytes, e) < 0)
+		return -1;
+	rc_encode_plasma_evict_reply(rc__evict_bytes(s, bytes), &reply);
+	answer(client, (rc_plasma)EVICT_REPLY_235, &reply);
+	return 0;
 }
 
 /* A table with one text in slot 0: root offset, vtable of one slot (and 2 bytes of padding), table, text. */
@@ -565,6 +593,8 @@ static int dispatch(rc_store *s, rc__client *client, int64_t type, rc_view body,
 		rc_conn_close(client->conn, "the client said goodbye");
 		return 0;
 	default:
+		if (is_235(s) && type == EVICT_235)
+			return on_evict(s, client, body, e);
 		if (type != debug_string_type(s))
 			return rc_fail(e, RC_E_INVALID, "message type %lld is not known on the plasma socket", (long long)type);
 		send_debug_string(s, client);

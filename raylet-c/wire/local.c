@@ -178,6 +178,9 @@ int rc__local_objects(rc__flat_reader *r, const rc__flat_table *t, unsigned ids_
 {
 	rc__flat_vector ids = rc__flat_offsets(r, t, ids_slot, "object_ids"), owners = { 0 };
 
+	/* Entries may share their bytes, so a frame can name far more objects than it has room for. */
+	if (ids.n > RC_LOCAL_MAX_OBJECTS)
+		rc__flat_fail(r, "object_ids", "has %zu entries, the limit is %d", ids.n, RC_LOCAL_MAX_OBJECTS);
 	for (size_t i = 0; i < ids.n && !r->failed; i++) {
 		rc_view id = rc__flat_element_bytes(r, &ids, i, "object_ids");
 		if (!r->failed && id.n != RC_OBJECT_ID)

@@ -6,6 +6,8 @@
 
 #include "raylet-c/wire/dialect.h"
 
+enum { RC_LOCAL_MAX_OBJECTS = 1 << 20 }; /* that one message may name; stock workers name 10,000 at most, a wait some 300,000 */
+
 /* ---- raylet socket ---- */
 
 typedef enum rc_local {
@@ -154,6 +156,8 @@ int rc_decode_plasma_create(const rc_dialect *d, rc_view body, rc_plasma_create 
 int rc_decode_plasma_create_retry(const rc_dialect *d, rc_view body, rc_view *ret_object, uint64_t *ret_request_id,
                                   rc_error *e) RC_WARN_UNUSED;
 /* Abort, Seal, Release (ret_flag: may_unmap), Contains: one object id. ret_flag may be NULL. */
+int rc_decode_plasma_evict(rc_view body, uint64_t *ret_bytes, rc_error *e) RC_WARN_UNUSED; /* 2.35.0 */
+void rc_encode_plasma_evict_reply(uint64_t bytes, rc_buf *out);
 int rc_decode_plasma_one(const rc_dialect *d, rc_plasma type, rc_view body, rc_view *ret_object, bool *ret_flag,
                          rc_error *e) RC_WARN_UNUSED;
 /* Get (timeout_ms), Delete (timeout NULL). */

@@ -163,7 +163,8 @@ typedef enum rc_method {
 	X(LABEL_NOT_IN, "LabelSelectorOperator", "LABEL_OPERATOR_NOT_IN")                          \
 	X(RUNTIME_ENV_OK, "AgentRpcStatus", "AGENT_RPC_STATUS_OK")                                 \
 	X(ERROR_WORKER_DIED, "ErrorType", "WORKER_DIED")                                           \
-	X(ERROR_FETCH_TIMED_OUT, "ErrorType", "OBJECT_FETCH_TIMED_OUT")
+	X(ERROR_FETCH_TIMED_OUT, "ErrorType", "OBJECT_FETCH_TIMED_OUT")                           \
+	X(ERROR_OUT_OF_DISK, "ErrorType", "OUT_OF_DISK_ERROR")
 
 typedef enum rc_enum {
 #define X(name, e, v) RC_V_##name,

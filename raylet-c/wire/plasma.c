@@ -82,6 +82,25 @@ int rc_decode_plasma_create_retry(const rc_dialect *d, rc_view body, rc_view *re
 	return 0;
 }
 
+int rc_decode_plasma_evict(rc_view body, uint64_t *ret_bytes, rc_error *e)
+{
+	rc__flat_reader r = { .body = body, .message = "PlasmaEvictRequest", .error = e };
+	rc__flat_table t;
+
+	if (rc__flat_root(&r, &t) != 0)
+		return -1;
+	*ret_bytes = (uint64_t)rc__flat_int(&r, &t, 0, 8, "num_bytes");
+	return r.failed ? -1 : 0;
+}
+
+void rc_encode_plasma_evict_reply(uint64_t bytes, rc_buf *out)
+{
+	rc__flat_writer w = rc__flat_start(out, 1);
+
+	rc__flat_put_int(&w, 0, 8, (int64_t)bytes);
+	rc__flat_finish(&w);
+}
+
 int rc_decode_plasma_one(const rc_dialect *d, rc_plasma type, rc_view body, rc_view *ret_object, bool *ret_flag, rc_error *e)
 {
 	rc__flat_reader r;

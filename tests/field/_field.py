@@ -124,13 +124,14 @@ class Node:
     def of(self, kind):
         """Processes of the node by kind: raylet, dashboard_agent, runtime_env_agent, log_monitor, worker."""
         tests = {
-            "raylet": lambda p: os.path.basename(p.cmdline.split(" ")[0]) == "raylet",
-            "dashboard_agent": lambda p: p.cmdline.startswith("ray-dashboard") or "dashboard/agent.py" in p.cmdline,
-            "runtime_env_agent": lambda p: "runtime_env/agent/main.py" in p.cmdline or "RuntimeEnvAgent" in p.cmdline,
-            "log_monitor": lambda p: "log_monitor.py" in p.cmdline,
-            "worker": lambda p: p.cmdline.startswith("ray::") or "default_worker.py" in p.cmdline,
+            "raylet": lambda c: os.path.basename(c.split(" ")[0]) == "raylet",
+            "dashboard_agent": lambda c: "ray::DashboardAgent" in c or "/dashboard/agent.py" in c,
+            "runtime_env_agent": lambda c: "ray::RuntimeEnvAgent" in c or "/runtime_env/agent/main.py" in c,
+            "log_monitor": lambda c: "/log_monitor.py" in c,
+            "worker": lambda c: c.startswith("ray::") and "Agent" not in c.split(" ")[0] or "/workers/default_worker.py" in c,
         }
-        return [p for p in self.processes() if tests[kind](p) and not ("raylet " in p.cmdline[:200] and kind != "raylet")]
+        found = [(p, next((k for k in tests if tests[k](p.cmdline)), None)) for p in self.processes()]
+        return [p for p, k in found if k == kind]
 
 
 class Field:
@@ -214,9 +215,9 @@ class Field:
 
     @property
     def raylet_c(self):
-        """The `raylet-c` command: that of the environment, else the one of the quick build."""
-        for path in (os.path.join(self.ray_bin, "raylet-c"), os.path.join(HERE, "../../build/raylet-c"),
-                     os.path.join(HERE, "../../build/test/bin/raylet-c")):
+        """The `raylet-c` command: that of FIELD_RAYLET_C, of the environment, or of the quick build."""
+        for path in (os.environ.get("FIELD_RAYLET_C", ""), os.path.join(self.ray_bin, "raylet-c"),
+                     os.path.join(HERE, "../../build/raylet-c")):
             if os.access(path, os.X_OK):
                 return os.path.abspath(path)
         raise Skip("no raylet-c command: build it first")

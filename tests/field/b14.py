@@ -46,6 +46,12 @@ def sleepers():
     return [p for p in _field._proc.snapshot().values() if p.cmdline.startswith("sleep 717")]
 
 
+def shared_memory(pid):
+    """Device and inode of what the process maps in /dev/shm."""
+    lines = (m.split() for m in _field.read(f"/proc/{pid}/maps").splitlines() if "/dev/shm/" in m)
+    return {(m[3], m[4]) for m in lines}
+
+
 def killed(field):
     field.start_head()
     node = field.start_node(wrap=[sys.executable, "-c", SUBREAPER])
@@ -58,7 +64,8 @@ def killed(field):
     aside = {node.process.pid} | {p.pid for p in node.of("log_monitor")}
     everything = [p for p in node.processes() if p.pid not in aside] + sleepers()
     expect(set(pids) <= {p.pid for p in everything}, "the workers are not among the node's processes")
-    inodes = {m.split()[4] for m in _field.read(f"/proc/{raylet}/maps").splitlines() if "/dev/shm/" in m and len(m.split()) > 4}
+    memory = shared_memory(raylet)
+    expect(memory, "the daemon maps no shared memory")
     started = time.monotonic()
     os.kill(raylet, signal.SIGKILL)
     left = _field._proc.wait_gone(everything, 10)
@@ -67,12 +74,9 @@ def killed(field):
     _field.note(f"{len(everything)} processes gone within {took:.1f} s")
     left = [p for p in node.processes() if p.pid not in aside]
     expect(not left, f"born meanwhile and left: {_field.describe(left)}")
-    holders = [n for n in os.listdir("/proc") if n.isdigit() and
-               any(i in _field.read(f"/proc/{n}/maps") for i in inodes if i != "0")]
-    mine = [n for n in holders if int(n) in {p.pid for p in _field._owned(field.temp_dir)}]
-    expect(not mine, f"still map the node's shared memory: {mine}")
-    sockets = [f for f in os.listdir("/dev/shm") if field.temp_dir in f]
-    expect(not sockets, f"left in /dev/shm: {sockets}")
+    # A driver that was attached to the node has its memory until it ends, soon after.
+    wait_for(lambda: not [p for p in _field._owned(field.temp_dir) if shared_memory(p.pid) & memory], 10,
+             "nobody maps the node's shared memory")
 
 
 if __name__ == "__main__":

@@ -46,19 +46,21 @@ print("pids", pid, *children, flush=True)
 """
 
 SECOND = DRIVER + """
-print("seen", *ray.get(Next.remote().see.remote(PIDS)), flush=True)
+n = Next.remote()
+print("seen", *ray.get(n.see.remote(PIDS)), flush=True)
 """
 
 
 def line(driver, word, seconds=60):
     def look():
+        ended = driver.poll()  # before its output is read
         for text in read(driver.log).splitlines():
             if text.startswith(word + " "):
                 return text.split(" ", 1)[1]
-        expect(driver.poll() in (None, 0, 1, -2), f"the driver ended with {driver.poll()}: {read(driver.log)[-1500:]}")
+        expect(ended is None, f"the driver ended with {ended}: {read(driver.log)[-1500:]}")
         return None
 
-    return wait_for(look, seconds, f"the driver says '{word}': {read(driver.log)[-500:]}")
+    return wait_for(look, seconds, f"the driver says '{word}'")
 
 
 def interrupted(field):

@@ -127,7 +127,7 @@ def sigterm_of_start(f):
     free_cpus(ray, 3)
     os.kill(node.process.pid, signal.SIGTERM)
     with step("SIGTERM to ray start --block with a drain time of 30 s: new tasks go elsewhere"):
-        wait_for(lambda: "raining" in node.output or "draining" in f.daemon_log(), 15, "the node drains")
+        wait_for(lambda: "draining: " in f.daemon_log() or f.stock and "raining" in node.output, 15, "the node drains")
         places = ray.get([work.remote(0.01) for _ in range(50)], timeout=60)
         expect(set(places) == {staying.node_id}, f"{places.count(node.node_id)} ran on the draining node")
     with step("the running task ends well, then the node leaves as preempted and nothing of it is left"):

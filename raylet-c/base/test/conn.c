@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -462,6 +463,84 @@ static void slow_reader(void)
 	end();
 }
 
+/* 20 peers with 900 of 1000 bytes each: more than 16 messages in parts are not kept. */
+static void parts(void)
+{
+	uint8_t bytes[1024];
+	int fd[20];
+
+	begin(1000);
+	put_frame(bytes, 1, 1000);
+	for (int i = 0; i < 20; i++) {
+		fd[i] = dial();
+		CHECK_EQ_INT(900, write(fd[i], bytes, 900));
+	}
+	rc_loop_run(loop); /* ends with the first one that is closed */
+	CHECK_STR("a part of a message, and all such parts together are too large", reason);
+	for (int i = 0; i < 20; i++)
+		close(fd[i]);
+	stop_after_closed = 20;
+	if (closed < 20)
+		rc_loop_run(loop);
+	CHECK_EQ_INT(0, frames);
+	stop_after_closed = 21;
+	fd[0] = dial(); /* what they held is free again */
+	CHECK_EQ_INT(1024, write(fd[0], bytes, 1024));
+	close(fd[0]);
+	rc_loop_run(loop);
+	CHECK_EQ_INT(1, frames);
+	CHECK_STR("end of stream", reason);
+	end();
+}
+
+static void until(void *arg)
+{
+	(void)arg;
+	rc_loop_stop(loop);
+}
+
+static void no_descriptors(void)
+{
+	char text[4096], log[80];
+	struct rlimit old, few;
+	int fds[8], saved = dup(STDOUT_FILENO), n = 0;
+	rc_timer *timer;
+	ssize_t got;
+	const char *first;
+
+	begin(1000);
+	for (int i = 0; i < 8; i++)
+		fds[i] = dial();
+	snprintf(log, sizeof log, "%s/log", folder);
+	n = open(log, O_RDWR | O_CREAT, 0600);
+	fflush(stdout);
+	dup2(n, STDOUT_FILENO);
+	CHECK_EQ_INT(0, getrlimit(RLIMIT_NOFILE, &old));
+	few = old;
+	few.rlim_cur = (rlim_t)n + 3; /* for two of the eight */
+	CHECK_EQ_INT(0, setrlimit(RLIMIT_NOFILE, &few));
+	timer = rc_timer_start(loop, 600, 0, until, NULL); /* some tries */
+	rc_loop_run(loop);
+	rc_timer_stop(timer);
+	CHECK_EQ_INT(2, accepted);
+	CHECK_EQ_INT(0, setrlimit(RLIMIT_NOFILE, &old));
+	timer = rc_timer_start(loop, 300, 0, until, NULL);
+	rc_loop_run(loop);
+	rc_timer_stop(timer);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	CHECK_EQ_INT(8, accepted);
+	got = pread(n, text, sizeof text - 1, 0);
+	text[got > 0 ? got : 0] = 0;
+	first = strstr(text, "cannot accept a connection on");
+	CHECK(first && strstr(first, "Too many open files") && !strstr(first + 1, "cannot accept"));
+	close(n);
+	unlink(log);
+	for (int i = 0; i < 8; i++)
+		close(fds[i]);
+	end();
+}
+
 static void bad_path(void)
 {
 	static const rc_conn_ops ops = { op_accepted, op_frame, op_closed };
@@ -494,6 +573,8 @@ int main(void)
 	RUN(destroy_in_callback, "destroying the listener inside a frame callback reports every connection");
 	RUN(goodbye, "frames of a peer that left without reading are still handled");
 	RUN(slow_reader, "a peer that does not read is closed at the limit");
+	RUN(parts, "what all unfinished messages together hold is limited");
+	RUN(no_descriptors, "peers wait while descriptors have run out, which is told once");
 	RUN(bad_path, "a socket path that is too long or impossible is named");
 	rmdir(folder);
 	return test_end();

@@ -103,6 +103,27 @@ static void bad_path(void)
 	CHECK(strstr(e.text, "/nonexistent/raylet.out") != NULL);
 }
 
+static void say_often(void)
+{
+	for (int i = 0; i < 5000; i++)
+		rc_warn("again %d", i);
+	rc_warn("another");
+}
+
+static void flood(void)
+{
+	static char text[2 << 20];
+	size_t lines = 0;
+
+	in_child(say_often, out_path, err_path);
+	read_file(out_path, text, sizeof text);
+	unlink(err_path);
+	for (const char *p = text; (p = strstr(p, ": again ")) != NULL; p++)
+		lines++;
+	CHECK(lines >= 1000 && lines <= 2000); /* a minute may end in between */
+	CHECK(strstr(text, ": another\n") != NULL);
+}
+
 int main(void)
 {
 	if (!mkdtemp(folder))
@@ -113,6 +134,7 @@ int main(void)
 	RUN(one_file, "an error is written once when stdout and stderr are one file");
 	RUN(long_line, "a line that is too long is cut and marked");
 	RUN(bad_path, "a log file that cannot be opened is named");
+	RUN(flood, "a place that logs without end is held back, others are not");
 	rmdir(folder);
 	return test_end();
 }

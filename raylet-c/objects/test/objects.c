@@ -153,6 +153,8 @@ static void serve(void *ctx, rc_request *r, const char *path, size_t path_n, rc_
 		rc_reply_error(r, RC_RPC_UNIMPLEMENTED, "no such method");
 }
 
+static double disk_threshold = 0.95;
+
 static node *start_node(int i, uint64_t capacity, bool mute)
 {
 	static const rc_objects_ops ops = { .node_address = node_address, .node_dead = node_dead, .each_node = each_node };
@@ -177,9 +179,10 @@ static node *start_node(int i, uint64_t capacity, bool mute)
 	CHECK(mkdtemp(n->dir) != NULL);
 	snprintf(socket, sizeof socket, "%s/plasma", n->dir);
 	rc_store_options sto = { .socket_path = socket, .capacity = capacity, .plasma_dir = n->dir, .fallback_dir = n->dir };
-	char *config = rc_sprintf("{\"min_spilling_size\": 0, \"oom_grace_period_s\": 1, \"object_spilling_config\": "
+	char *config = rc_sprintf("{\"min_spilling_size\": 0, \"oom_grace_period_s\": 1, \"local_fs_capacity_threshold\": %g, "
+	                          "\"object_spilling_config\": "
 	                          "\"{\\\"type\\\": \\\"filesystem\\\", \\\"params\\\": {\\\"directory_path\\\": \\\"%s\\\"}}\"}",
-	                          n->dir);
+	                          disk_threshold, n->dir);
 
 	sto.session_dir = n->dir;
 	sto.node_id = n->id;
@@ -1327,6 +1330,30 @@ static void more_than_the_store_holds(void)
 	stop_cluster();
 }
 
+static void full_disk_fails(void)
+{
+	rc_object_ref kept, there;
+	const rc_hold *hold;
+	char error[16];
+
+	start_cluster(2, 16 * MB);
+	stop_node(&nodes[1]);
+	disk_threshold = 0;
+	start_node(1, 5 * MB, false);
+	disk_threshold = 0.95;
+	kept = make(&nodes[1], 4 * MB, 0);
+	hold = rc_store_hold(nodes[1].store, &kept.id); /* in use: no memory for another, and the disk counts as full */
+	CHECK(hold != NULL);
+	there = make(&nodes[0], 2 * MB, 0);
+	UNTIL(known_to_owner, (&(here){ &nodes[0], &there, 1 }));
+	rc_objects_get(nodes[1].objects, &client_a, &there, 1, false);
+	UNTIL(all_here, (&(here){ &nodes[1], &there, 1 }));
+	error_of(&nodes[1], &there, error);
+	CHECK_STR("20", error);
+	rc_store_release(nodes[1].store, hold);
+	stop_cluster();
+}
+
 static void nowhere_fails(void)
 {
 	rc_object_ref ref;
@@ -1416,6 +1443,7 @@ static void run_all(void)
 	RUN(cancel_gives_memory_back, "a cancelled get gives back the memory of a half received object");
 	RUN(reads_spilled_objects, "spilled objects are sent from their files, and restored at home");
 	RUN(more_than_the_store_holds, "leases whose arguments exceed the store get them in turn");
+	RUN(full_disk_fails, "an object for which there is neither memory nor disk fails as OUT_OF_DISK_ERROR");
 	RUN(nowhere_fails, "an object that exists nowhere fails after the time limit");
 	RUN(keeps_early_pulls, "a pull by a node that has just joined is answered when the head tells of it");
 	RUN(ends_in_the_middle, "either end can stop in mid-transfer");

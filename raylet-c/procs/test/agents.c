@@ -194,6 +194,35 @@ static void helpers_run(void)
 	free(runtime_env);
 }
 
+static bool is_busy(void *arg)
+{
+	return *(bool *)arg;
+}
+
+static void helpers_give_way(void)
+{
+	bool busy = true;
+	rc_agents_options o = options("2.35.0", "/bin/cat", "/bin/cat");
+	rc_agent_ports p = { -1, -1, -1, -1 };
+	o.busy = is_busy;
+	o.busy_arg = &busy;
+	rc_agents *a = rc_agents_start(loop, &o, &p);
+	run_for(1700);
+	CHECK(rc_agents_runtime_env_pid(a) == 0 && rc_agents_dashboard_pid(a) == 0);
+	busy = false;
+	for (int i = 0; i < 500 && !rc_agents_dashboard_pid(a); i++)
+		run_for(20);
+	CHECK(rc_agents_runtime_env_pid(a) > 0 && rc_agents_dashboard_pid(a) > 0);
+	rc_agents_stop(a, 5000, stop_loop, NULL);
+	rc_loop_run(loop);
+	rc_agents_destroy(a);
+	busy = true;
+	a = rc_agents_start(loop, &o, &p); /* stopped before they have started */
+	rc_agents_stop(a, 200, stop_loop, NULL);
+	run_for(200);
+	rc_agents_destroy(a);
+}
+
 static void stubborn_helper_is_killed(void)
 {
 	rc_agents_options o = options("2.35.0", NULL, "/bin/sh -c \"trap '' TERM; while :; do sleep 0.05; done\"");
@@ -224,6 +253,7 @@ int main(void)
 	RUN(taken_port_is_named, "a fixed port that is taken is named with its option");
 	RUN(other_node_may_have_the_http_port, "the agent of another node on this host may have the HTTP port");
 	RUN(helpers_run, "helpers get their ports, environment and a pipe, and come back on the same ports");
+	RUN(helpers_give_way, "helpers wait while something more urgent starts");
 	RUN(stubborn_helper_is_killed, "a helper that does not end is killed after the grace");
 	rc_procs_destroy(procs, 2000);
 	rc_loop_destroy(loop);

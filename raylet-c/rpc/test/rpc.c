@@ -1077,7 +1077,9 @@ static bool make_certificates(void)
 	    "echo 'subjectAltName=IP:127.0.0.1' > ext && "
 	    "openssl x509 -req -in $c.csr -CA $c-ca.crt -CAkey $c-ca.key -CAcreateserial -days 2 -extfile ext -out $c.crt || exit 1; done && "
 	    "echo 'subjectAltName=IP:10.1.2.3' > ext && "
-	    "openssl x509 -req -in good.csr -CA good-ca.crt -CAkey good-ca.key -CAcreateserial -days 2 -extfile ext -out other-address.crt";
+	    "openssl x509 -req -in good.csr -CA good-ca.crt -CAkey good-ca.key -CAcreateserial -days 2 -extfile ext -out other-address.crt && "
+	    "echo 'subjectAltName=DNS:a.example,DNS:*.b.example' > ext && "
+	    "openssl x509 -req -in good.csr -CA good-ca.crt -CAkey good-ca.key -CAcreateserial -days 2 -extfile ext -out names.crt";
 	char command[2000];
 	if (!mkdtemp(tls_dir))
 		return false;
@@ -1128,6 +1130,20 @@ static void tls_checks_the_address(void)
 	rc_rpc *rpc = node_with(&other, &port);
 	CHECK(tls_call(&other, port) != RC_RPC_OK);
 	CHECK_EQ_INT(0, peer.served);
+	rc_error error = { 0 };
+	CHECK_EQ_INT(0, rc_tls_check_address(rpc, "10.1.2.3", &error));
+	CHECK_EQ_INT(-1, rc_tls_check_address(rpc, "127.0.0.1", &error));
+	CHECK(strstr(error.text, "other-address.crt does not list 127.0.0.1") && strstr(error.text, "it lists IP:10.1.2.3"));
+	rc_rpc_destroy(rpc);
+	rc_rpc_options names = tls_options("names.crt", "good.key", "good-ca.crt");
+	rpc = node_with(&names, &port);
+	CHECK_EQ_INT(-1, rc_tls_check_address(rpc, "127.0.0.1", &error));
+	CHECK(strstr(error.text, "it lists DNS:a.example, DNS:*.b.example"));
+	CHECK_EQ_INT(0, rc_tls_check_address(rpc, "x.b.example", &error));
+	CHECK_EQ_INT(-1, rc_tls_check_address(rpc, "b.example", &error));
+	rc_rpc_destroy(rpc);
+	rpc = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
+	CHECK_EQ_INT(0, rc_tls_check_address(rpc, "127.0.0.1", &error)); /* no TLS */
 	rc_rpc_destroy(rpc);
 }
 
@@ -1208,7 +1224,7 @@ int main(void)
 	RUN(stream_with_bad_metadata, "a stream with metadata that HTTP forbids is closed, not left open");
 	RUN(cluster_id_where_asked, "the cluster id goes with the calls that ask for it, once it is known");
 	RUN(tls_is_mutual, "with TLS both sides must show a certificate that the CA signed");
-	RUN(tls_checks_the_address, "with TLS a certificate for another address is refused");
+	RUN(tls_checks_the_address, "with TLS a certificate for another address is refused, and one's own is found out");
 	RUN(tls_files_are_named, "a missing or wrong TLS file is an error that names it");
 	RUN(descriptors_are_cloexec, "every descriptor of gRPC is closed on exec");
 	rc_loop_destroy(loop);

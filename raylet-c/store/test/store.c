@@ -196,6 +196,46 @@ static void gives_up_what_was_not_sealed(void)
 	close_store();
 }
 
+static uint64_t ask_to_evict(client *c, uint64_t bytes)
+{
+	rc_buf body = { 0 };
+	rc__flat_table t;
+	rc__flat_writer w = rc__flat_start(&body, 1);
+
+	rc__flat_put_int(&w, 0, 8, (int64_t)bytes);
+	rc__flat_finish(&w);
+	write_frame(c, 18, &body);
+	if (!read_frame(c))
+		return UINT64_MAX;
+	CHECK_EQ_INT(19, c->type);
+	rc__flat_reader r = reply_reader(c, &t);
+	return (uint64_t)rc__flat_int(&r, &t, 0, 8, "num_bytes");
+}
+
+static void evicts_when_asked(void)
+{
+	client *c;
+	rc_id ids[4], pinned;
+
+	open_store((setup){ .release = "2.35.0" });
+	c = join_store();
+	pinned = make(c, MB, 50);
+	rc_store_pin(store, &pinned);
+	for (int i = 0; i < 4; i++)
+		ids[i] = make(c, MB, (unsigned)i);
+	CHECK(!get(c, &ids[0], 0).missing); /* in use */
+	CHECK_EQ_INT(0, ask_to_evict(c, 0));
+	CHECK_EQ_INT(0, n_gone);
+	CHECK_EQ_INT(2 * MB, ask_to_evict(c, MB + 1));
+	CHECK(contains(c, &ids[0]) && !contains(c, &ids[1]) && !contains(c, &ids[2]) && contains(c, &ids[3]));
+	CHECK_EQ_INT(MB, ask_to_evict(c, UINT64_MAX)); /* all that may go */
+	CHECK(contains(c, &ids[0]) && contains(c, &pinned));
+	write_frame(c, 18, &(rc_buf){ 0 }); /* no table: this is what closes a connection */
+	CHECK(!read_frame(c));
+	leave_store(c);
+	close_store();
+}
+
 static void evicts_the_longest_idle(void)
 {
 	client *c;
@@ -545,6 +585,7 @@ int main(void)
 	RUN(gets_wait, "a get waits until all are sealed or its time is over, and answers what is there");
 	RUN(deletes, "deleting waits for the last reader, and a client cannot delete a pinned object");
 	RUN(gives_up_what_was_not_sealed, "an object aborted, released or left unsealed by its creator gives its memory back");
+	RUN(evicts_when_asked, "2.35.0: a client that asks for eviction gets the bytes that went, the longest idle");
 	RUN(evicts_the_longest_idle, "a full store evicts the copies that were idle longest, never those pinned, held or in use");
 	RUN(creation_waits_for_room, "creations wait in order until there is room, and end with their client");
 	RUN(falls_back_to_disk, "objects go to disk when they are larger than the store or the grace period is over");

@@ -124,8 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		break;
 	case 11:
-		if (rc_decode_plasma_create_retry(d, body, &a, &request, &e) == 0)
-			read_view(a);
+		if (data[0] & 2 ? rc_decode_plasma_evict(body, &request, &e) == 0 : rc_decode_plasma_create_retry(d, body, &a, &request, &e) == 0)
+			read_view(data[0] & 2 ? (rc_view){ 0 } : a);
 		break;
 	case 12:
 		if (rc_decode_plasma_one(d, with_one[data[0] / 2 % 4], body, &a, &flag, &e) == 0)

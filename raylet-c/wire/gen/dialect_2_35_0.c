@@ -1209,6 +1209,7 @@ static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_RUNTIME_ENV_OK] = 0,
 	[RC_V_ERROR_WORKER_DIED] = 0,
 	[RC_V_ERROR_FETCH_TIMED_OUT] = 14,
+	[RC_V_ERROR_OUT_OF_DISK] = 20,
 };
 
 const rc_dialect rc__dialect_2_35_0 = {
