@@ -16,17 +16,14 @@
 	X(GET_INTERNAL_CONFIG, "NodeInfoGcsService/GetInternalConfig", "InternalKVGcsService/GetInternalConfig")               \
 	X(KV_GET, "InternalKVGcsService/InternalKVGet", "InternalKVGcsService/InternalKVGet")                                  \
 	X(KV_PUT, "InternalKVGcsService/InternalKVPut", "InternalKVGcsService/InternalKVPut")                                  \
-	X(KV_DEL, "InternalKVGcsService/InternalKVDel", "InternalKVGcsService/InternalKVDel")                                  \
 	X(ADD_JOB, "JobInfoGcsService/AddJob", "JobInfoGcsService/AddJob")                                                     \
 	X(MARK_JOB_FINISHED, "JobInfoGcsService/MarkJobFinished", "JobInfoGcsService/MarkJobFinished")                         \
 	X(GET_ALL_JOB_INFO, "JobInfoGcsService/GetAllJobInfo", "JobInfoGcsService/GetAllJobInfo")                              \
 	X(REPORT_JOB_ERROR, "JobInfoGcsService/ReportJobError", "ObservabilityPubSubService/ReportJobError")                   \
 	X(REPORT_WORKER_FAILURE, "WorkerInfoGcsService/ReportWorkerFailure", "WorkerInfoGcsService/ReportWorkerFailure")       \
-	X(ADD_WORKER_INFO, "WorkerInfoGcsService/AddWorkerInfo", "WorkerInfoGcsService/AddWorkerInfo")                         \
 	X(GCS_POLL, "InternalPubSubGcsService/GcsSubscriberPoll", "ControlPlanePubSubGcsService/GcsSubscriberPoll")            \
 	X(GCS_COMMAND_BATCH, "InternalPubSubGcsService/GcsSubscriberCommandBatch",                                             \
 	  "ControlPlanePubSubGcsService/GcsSubscriberCommandBatch")                                                            \
-	X(GCS_PUBLISH, "InternalPubSubGcsService/GcsPublish", "ObservabilityPubSubService/GcsPublish")                         \
 	X(START_SYNC, "syncer.RaySyncer/StartSync", "syncer.RaySyncer/StartSync")                                              \
 	X(AUTOSCALER_DRAIN_NODE, "autoscaler.AutoscalerStateService/DrainNode", "autoscaler.AutoscalerStateService/DrainNode") \
 	/* served by the raylet */                                                                                            \
@@ -56,8 +53,6 @@
 	X(GET_TASKS_INFO, "NodeManagerService/GetTasksInfo", "-")                                                              \
 	X(GET_OBJECTS_INFO, "NodeManagerService/GetObjectsInfo", "NodeManagerService/GetObjectsInfo")                          \
 	X(GET_FAILURE_CAUSE, "NodeManagerService/GetTaskFailureCause", "NodeManagerService/GetWorkerFailureCause")             \
-	X(REGISTER_MUTABLE_OBJECT, "NodeManagerService/RegisterMutableObject", "NodeManagerService/RegisterMutableObject")     \
-	X(PUSH_MUTABLE_OBJECT, "NodeManagerService/PushMutableObject", "NodeManagerService/PushMutableObject")                 \
 	X(IS_LOCAL_WORKER_DEAD, "-", "NodeManagerService/IsLocalWorkerDead")                                                   \
 	X(GET_WORKER_PIDS, "-", "NodeManagerService/GetWorkerPIDs")                                                            \
 	X(GET_AGENT_PIDS, "-", "NodeManagerService/GetAgentPIDs")                                                              \
@@ -67,14 +62,13 @@
 	X(OM_PUSH, "ObjectManagerService/Push", "ObjectManagerService/Push")                                                   \
 	X(OM_PULL, "ObjectManagerService/Pull", "ObjectManagerService/Pull")                                                   \
 	X(OM_FREE_OBJECTS, "ObjectManagerService/FreeObjects", "-")                                                            \
-	/* called on core workers (and served by them: the C worker) */                                                       \
+	/* called on core workers */                                                                                           \
 	X(CW_EXIT, "CoreWorkerService/Exit", "CoreWorkerService/Exit")                                                         \
 	X(CW_KILL_ACTOR, "CoreWorkerService/KillActor", "CoreWorkerService/KillActor")                                         \
 	X(CW_CANCEL_TASK, "CoreWorkerService/CancelTask", "CoreWorkerService/CancelTask")                                      \
 	X(CW_GET_STATS, "CoreWorkerService/GetCoreWorkerStats", "CoreWorkerService/GetCoreWorkerStats")                        \
 	X(CW_UPDATE_OBJECT_LOCATIONS, "CoreWorkerService/UpdateObjectLocationBatch",                                           \
 	  "CoreWorkerService/UpdateObjectLocationBatch")                                                                       \
-	X(CW_GET_OBJECT_LOCATIONS, "CoreWorkerService/GetObjectLocationsOwner", "CoreWorkerService/GetObjectLocationsOwner")   \
 	X(CW_POLL, "CoreWorkerService/PubsubLongPolling", "CoreWorkerService/PubsubLongPolling")                               \
 	X(CW_COMMAND_BATCH, "CoreWorkerService/PubsubCommandBatch", "CoreWorkerService/PubsubCommandBatch")                    \
 	X(CW_PLASMA_OBJECT_READY, "CoreWorkerService/PlasmaObjectReady", "CoreWorkerService/PlasmaObjectReady")                \
@@ -83,13 +77,9 @@
 	X(CW_SPILL_OBJECTS, "CoreWorkerService/SpillObjects", "CoreWorkerService/SpillObjects")                                \
 	X(CW_RESTORE_SPILLED, "CoreWorkerService/RestoreSpilledObjects", "CoreWorkerService/RestoreSpilledObjects")            \
 	X(CW_DELETE_SPILLED, "CoreWorkerService/DeleteSpilledObjects", "CoreWorkerService/DeleteSpilledObjects")               \
-	X(CW_DELETE_OBJECTS, "CoreWorkerService/DeleteObjects", "-")                                                           \
 	X(CW_LOCAL_GC, "CoreWorkerService/LocalGC", "CoreWorkerService/LocalGC")                                               \
 	X(CW_NOTIFY_GCS_RESTART, "CoreWorkerService/RayletNotifyGCSRestart", "CoreWorkerService/RayletNotifyGCSRestart")       \
-	X(CW_REGISTER_MUTABLE_READER, "CoreWorkerService/RegisterMutableObjectReader",                                         \
-	  "CoreWorkerService/RegisterMutableObjectReader")                                                                     \
 	/* called on the dashboard agent */                                                                                   \
-	X(AGENT_HEALTH_CHECK, "-", "ReporterService/HealthCheck")                                                              \
 	X(AGENT_REPORT_METRICS, "ReporterService/ReportOCMetrics", "-")
 
 typedef enum rc_method {
@@ -103,17 +93,12 @@ typedef enum rc_method {
  * name one value differently, all are given, as "A|B": the first that exists counts. */
 #define RC_ENUMS(X)                                                                            \
 	X(CHANNEL_OBJECT_EVICTION, "ChannelType", "WORKER_OBJECT_EVICTION")                        \
-	X(CHANNEL_REF_REMOVED, "ChannelType", "WORKER_REF_REMOVED_CHANNEL")                        \
 	X(CHANNEL_OBJECT_LOCATIONS, "ChannelType", "WORKER_OBJECT_LOCATIONS_CHANNEL")              \
-	X(CHANNEL_ACTOR, "ChannelType", "GCS_ACTOR_CHANNEL")                                       \
 	X(CHANNEL_JOB, "ChannelType", "GCS_JOB_CHANNEL")                                           \
 	X(CHANNEL_NODE_INFO, "ChannelType", "GCS_NODE_INFO_CHANNEL")                               \
 	X(CHANNEL_WORKER_DELTA, "ChannelType", "GCS_WORKER_DELTA_CHANNEL")                         \
-	X(CHANNEL_ERROR_INFO, "ChannelType", "RAY_ERROR_INFO_CHANNEL")                             \
 	X(CHANNEL_LOG, "ChannelType", "RAY_LOG_CHANNEL")                                           \
-	X(CHANNEL_NODE_RESOURCE_USAGE, "ChannelType", "RAY_NODE_RESOURCE_USAGE_CHANNEL")           \
 	X(CHANNEL_NODE_LIVENESS, "ChannelType", "GCS_NODE_ADDRESS_AND_LIVENESS_CHANNEL")           \
-	X(TASK_NORMAL, "TaskType", "NORMAL_TASK")                                                  \
 	X(TASK_ACTOR_CREATION, "TaskType", "ACTOR_CREATION_TASK")                                  \
 	X(FAILURE_SCHEDULING_RUNTIME_ENV, "RequestWorkerLeaseReply.SchedulingFailureType",            \
 	  "SCHEDULING_CANCELLED_RUNTIME_ENV_SETUP_FAILED")                                            \
@@ -134,7 +119,6 @@ typedef enum rc_method {
 	X(EXIT_NODE_OUT_OF_MEMORY, "WorkerExitType", "NODE_OUT_OF_MEMORY")                         \
 	X(NODE_ALIVE, "GcsNodeInfo.GcsNodeState", "ALIVE")                                         \
 	X(NODE_DEAD, "GcsNodeInfo.GcsNodeState", "DEAD")                                           \
-	X(DEATH_UNSPECIFIED, "NodeDeathInfo.Reason", "UNSPECIFIED")                                \
 	X(DEATH_EXPECTED, "NodeDeathInfo.Reason", "EXPECTED_TERMINATION")                          \
 	X(DEATH_UNEXPECTED, "NodeDeathInfo.Reason", "UNEXPECTED_TERMINATION")                      \
 	X(DEATH_AUTOSCALER_DRAIN, "NodeDeathInfo.Reason", "AUTOSCALER_DRAIN_PREEMPTED")            \
@@ -146,23 +130,11 @@ typedef enum rc_method {
 	X(SYNC_RESOURCE_VIEW, "syncer.MessageType", "RESOURCE_VIEW")                               \
 	X(SYNC_COMMANDS, "syncer.MessageType", "COMMANDS")                                         \
 	X(SNAPSHOT_ACTIVE, "NodeSnapshot.State", "ACTIVE")                                         \
-	X(SNAPSHOT_DRAINING, "NodeSnapshot.State", "DRAINING")                                     \
-	X(SNAPSHOT_IDLE, "NodeSnapshot.State", "IDLE")                                             \
-	X(ERROR_TASK_EXECUTION, "ErrorType", "TASK_EXECUTION_EXCEPTION")                           \
 	X(ERROR_OUT_OF_MEMORY, "ErrorType", "OUT_OF_MEMORY")                                       \
-	X(ERROR_NODE_DIED, "ErrorType", "NODE_DIED")                                               \
 	X(ERROR_OWNER_DIED, "ErrorType", "OWNER_DIED")                                             \
-	X(ERROR_OBJECT_LOST, "ErrorType", "OBJECT_LOST")                                           \
 	X(ERROR_OBJECT_DELETED, "ErrorType", "OBJECT_DELETED")                                     \
-	X(LANGUAGE_PYTHON, "Language", "PYTHON")                                                   \
-	X(WORKER_WORKER, "WorkerType", "WORKER")                                                   \
-	X(WORKER_DRIVER, "WorkerType", "DRIVER")                                                   \
-	X(WORKER_SPILL, "WorkerType", "SPILL_WORKER")                                              \
-	X(WORKER_RESTORE, "WorkerType", "RESTORE_WORKER")                                          \
 	X(LABEL_IN, "LabelSelectorOperator", "LABEL_OPERATOR_IN")                                  \
 	X(LABEL_NOT_IN, "LabelSelectorOperator", "LABEL_OPERATOR_NOT_IN")                          \
-	X(RUNTIME_ENV_OK, "AgentRpcStatus", "AGENT_RPC_STATUS_OK")                                 \
-	X(ERROR_WORKER_DIED, "ErrorType", "WORKER_DIED")                                           \
 	X(ERROR_FETCH_TIMED_OUT, "ErrorType", "OBJECT_FETCH_TIMED_OUT")                           \
 	X(ERROR_OUT_OF_DISK, "ErrorType", "OUT_OF_DISK_ERROR")
 

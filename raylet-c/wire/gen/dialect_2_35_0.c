@@ -348,30 +348,14 @@ static const rc__field f71[] = { /* GetTaskFailureCauseReply */
 	{ 1, 0, RC__NO_SUB }, /* failure_cause */
 	{ 2, 1, RC__NO_SUB }, /* fail_task_immediately */
 };
-static const rc__field f72[] = { /* RegisterMutableObjectRequest */
-	{ 1, 0, RC__NO_SUB }, /* writer_object_id */
-	{ 2, 1, RC__NO_SUB }, /* num_readers */
-	{ 3, 2, RC__NO_SUB }, /* reader_object_id */
-};
-static const rc__field f73[] = { /* PushMutableObjectRequest */
-	{ 1, 0, RC__NO_SUB }, /* writer_object_id */
-	{ 2, 1, RC__NO_SUB }, /* total_data_size */
-	{ 3, 2, RC__NO_SUB }, /* total_metadata_size */
-	{ 4, 3, RC__NO_SUB }, /* offset */
-	{ 5, 4, RC__NO_SUB }, /* chunk_size */
-	{ 6, 7, RC__NO_SUB }, /* payload */
-};
-static const rc__field f74[] = { /* PushMutableObjectReply */
-	{ 1, 0, RC__NO_SUB }, /* done */
-};
-static const rc__field f88[] = { /* RuntimeEnvFailedContext */
+static const rc__field f85[] = { /* RuntimeEnvFailedContext */
 	{ 1, 0, RC__NO_SUB }, /* error_message */
 };
-static const rc__field f89[] = { /* NodeDeathInfo */
+static const rc__field f86[] = { /* NodeDeathInfo */
 	{ 1, 0, RC__NO_SUB }, /* reason */
 	{ 2, 1, RC__NO_SUB }, /* reason_message */
 };
-static const rc__field f90[] = { /* ActorDiedErrorContext */
+static const rc__field f87[] = { /* ActorDiedErrorContext */
 	{ 1, 0, RC__NO_SUB }, /* error_message */
 	{ 2, 1, RC__NO_SUB }, /* owner_id */
 	{ 3, 2, RC__NO_SUB }, /* owner_ip_address */
@@ -382,23 +366,23 @@ static const rc__field f90[] = { /* ActorDiedErrorContext */
 	{ 8, 7, RC__NO_SUB }, /* class_name */
 	{ 9, 8, RC__NO_SUB }, /* actor_id */
 	{ 10, 9, RC__NO_SUB }, /* never_started */
-	{ 11, 10, 89 }, /* node_death_info */
+	{ 11, 10, 86 }, /* node_death_info */
 };
-static const rc__field f91[] = { /* ActorUnschedulableContext */
+static const rc__field f88[] = { /* ActorUnschedulableContext */
 	{ 1, 0, RC__NO_SUB }, /* error_message */
 };
-static const rc__field f92[] = { /* OomContext */
+static const rc__field f89[] = { /* OomContext */
 	{ 1, 0, RC__NO_SUB }, /* error_message */
 	{ 2, 1, RC__NO_SUB }, /* fail_immediately */
 };
-static const rc__field f93[] = { /* ActorDeathCause */
+static const rc__field f90[] = { /* ActorDeathCause */
 	{ 1, 0, RC__NO_SUB }, /* creation_task_failure_context */
-	{ 2, 1, 88 }, /* runtime_env_failed_context */
-	{ 3, 2, 90 }, /* actor_died_error_context */
-	{ 4, 3, 91 }, /* actor_unschedulable_context */
-	{ 5, 4, 92 }, /* oom_context */
+	{ 2, 1, 85 }, /* runtime_env_failed_context */
+	{ 3, 2, 87 }, /* actor_died_error_context */
+	{ 4, 3, 88 }, /* actor_unschedulable_context */
+	{ 5, 4, 89 }, /* oom_context */
 };
-static const rc__field f98[] = { /* PushRequest */
+static const rc__field f95[] = { /* PushRequest */
 	{ 1, 0, RC__NO_SUB }, /* push_id */
 	{ 2, 1, RC__NO_SUB }, /* object_id */
 	{ 3, 2, RC__NO_SUB }, /* node_id */
@@ -408,27 +392,27 @@ static const rc__field f98[] = { /* PushRequest */
 	{ 7, 6, RC__NO_SUB }, /* metadata_size */
 	{ 8, 7, RC__NO_SUB }, /* data */
 };
-static const rc__field f99[] = { /* PullRequest */
+static const rc__field f96[] = { /* PullRequest */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
 	{ 2, 2, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f100[] = { /* FreeObjectsRequest */
+static const rc__field f97[] = { /* FreeObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* object_ids */
 };
-static const rc__field f101[] = { /* GcsStatus */
+static const rc__field f98[] = { /* GcsStatus */
 	{ 1, 0, RC__NO_SUB }, /* code */
 	{ 2, 1, RC__NO_SUB }, /* message */
 };
-static const rc__field f102[] = { /* GetClusterIdReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f99[] = { /* GetClusterIdReply */
+	{ 1, 0, 98 }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* cluster_id */
 };
-static const rc__field f103[] = { /* NodeSnapshot */
+static const rc__field f100[] = { /* NodeSnapshot */
 	{ 1, 0, RC__NO_SUB }, /* state */
 	{ 2, 1, RC__NO_SUB }, /* idle_duration_ms */
 	{ 3, 2, RC__NO_SUB }, /* node_activity */
 };
-static const rc__field f104[] = { /* GcsNodeInfo */
+static const rc__field f101[] = { /* GcsNodeInfo */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
 	{ 2, 1, RC__NO_SUB }, /* node_manager_address */
 	{ 3, 2, RC__NO_SUB }, /* raylet_socket_name */
@@ -448,95 +432,57 @@ static const rc__field f104[] = { /* GcsNodeInfo */
 	{ 25, 19, RC__NO_SUB }, /* is_head_node */
 	{ 26, 20, 1 }, /* labels */
 	{ 27, 9, RC__NO_SUB }, /* runtime_env_agent_port */
-	{ 28, 21, 103 }, /* state_snapshot */
-	{ 29, 22, 89 }, /* death_info */
+	{ 28, 21, 100 }, /* state_snapshot */
+	{ 29, 22, 86 }, /* death_info */
 };
-static const rc__field f105[] = { /* RegisterNodeRequest */
-	{ 1, 0, 104 }, /* node_info */
+static const rc__field f102[] = { /* RegisterNodeRequest */
+	{ 1, 0, 101 }, /* node_info */
 };
-static const rc__field f106[] = { /* RegisterNodeReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f103[] = { /* RegisterNodeReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f107[] = { /* UnregisterNodeRequest */
+static const rc__field f104[] = { /* UnregisterNodeRequest */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
-	{ 2, 1, 89 }, /* node_death_info */
+	{ 2, 1, 86 }, /* node_death_info */
 };
-static const rc__field f108[] = { /* UnregisterNodeReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f105[] = { /* UnregisterNodeReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f109[] = { /* DrainNodeData */
-	{ 1, 0, RC__NO_SUB }, /* node_id */
+static const rc__field f108[] = { /* GetAllNodeInfoReply */
+	{ 1, 0, 98 }, /* status */
+	{ 2, 1, 101 }, /* node_info_list */
 };
-static const rc__field f110[] = { /* DrainNodeRequest */
-	{ 1, 0, 109 }, /* drain_node_data */
-};
-static const rc__field f111[] = { /* DrainNodeStatus */
-	{ 1, 0, RC__NO_SUB }, /* node_id */
-};
-static const rc__field f112[] = { /* DrainNodeReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, 111 }, /* drain_node_status */
-};
-static const rc__field f115[] = { /* GetAllNodeInfoReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, 104 }, /* node_info_list */
-};
-static const rc__field f116[] = { /* GetInternalConfigReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f109[] = { /* GetInternalConfigReply */
+	{ 1, 0, 98 }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* config */
 };
-static const rc__field f117[] = { /* CheckAliveRequest */
+static const rc__field f110[] = { /* CheckAliveRequest */
 	{ 1, 1, RC__NO_SUB }, /* raylet_address */
 };
-static const rc__field f118[] = { /* CheckAliveReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f111[] = { /* CheckAliveReply */
+	{ 1, 0, 98 }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* ray_version */
 	{ 3, 2, RC__NO_SUB }, /* raylet_alive */
 };
-static const rc__field f122[] = { /* InternalKVGetRequest */
+static const rc__field f115[] = { /* InternalKVGetRequest */
 	{ 1, 0, RC__NO_SUB }, /* key */
 	{ 2, 1, RC__NO_SUB }, /* namespace */
 };
-static const rc__field f123[] = { /* InternalKVGetReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f116[] = { /* InternalKVGetReply */
+	{ 1, 0, 98 }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* value */
 };
-static const rc__field f124[] = { /* InternalKVPutRequest */
+static const rc__field f117[] = { /* InternalKVPutRequest */
 	{ 1, 0, RC__NO_SUB }, /* key */
 	{ 2, 1, RC__NO_SUB }, /* value */
 	{ 3, 2, RC__NO_SUB }, /* overwrite */
 	{ 4, 3, RC__NO_SUB }, /* namespace */
 };
-static const rc__field f125[] = { /* InternalKVPutReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f118[] = { /* InternalKVPutReply */
+	{ 1, 0, 98 }, /* status */
 	{ 2, 2, RC__NO_SUB }, /* added_num */
 };
-static const rc__field f126[] = { /* InternalKVDelRequest */
-	{ 1, 0, RC__NO_SUB }, /* key */
-	{ 2, 1, RC__NO_SUB }, /* namespace */
-	{ 3, 2, RC__NO_SUB }, /* del_by_prefix */
-};
-static const rc__field f127[] = { /* InternalKVDelReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, RC__NO_SUB }, /* deleted_num */
-};
-static const rc__field f128[] = { /* InternalKVExistsRequest */
-	{ 1, 0, RC__NO_SUB }, /* key */
-	{ 2, 1, RC__NO_SUB }, /* namespace */
-};
-static const rc__field f129[] = { /* InternalKVExistsReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, RC__NO_SUB }, /* exists */
-};
-static const rc__field f130[] = { /* InternalKVKeysRequest */
-	{ 1, 0, RC__NO_SUB }, /* prefix */
-	{ 2, 1, RC__NO_SUB }, /* namespace */
-};
-static const rc__field f131[] = { /* InternalKVKeysReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, RC__NO_SUB }, /* results */
-};
-static const rc__field f132[] = { /* JobTableData */
+static const rc__field f119[] = { /* JobTableData */
 	{ 1, 0, RC__NO_SUB }, /* job_id */
 	{ 2, 1, RC__NO_SUB }, /* is_dead */
 	{ 3, 2, RC__NO_SUB }, /* timestamp */
@@ -550,26 +496,26 @@ static const rc__field f132[] = { /* JobTableData */
 	{ 11, 10, RC__NO_SUB }, /* is_running_tasks */
 	{ 12, 11, 10 }, /* driver_address */
 };
-static const rc__field f133[] = { /* AddJobRequest */
-	{ 1, 0, 132 }, /* data */
+static const rc__field f120[] = { /* AddJobRequest */
+	{ 1, 0, 119 }, /* data */
 };
-static const rc__field f134[] = { /* AddJobReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f121[] = { /* AddJobReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f135[] = { /* MarkJobFinishedRequest */
+static const rc__field f122[] = { /* MarkJobFinishedRequest */
 	{ 1, 0, RC__NO_SUB }, /* job_id */
 };
-static const rc__field f136[] = { /* MarkJobFinishedReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f123[] = { /* MarkJobFinishedReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f137[] = { /* GetAllJobInfoRequest */
+static const rc__field f124[] = { /* GetAllJobInfoRequest */
 	{ 1, 0, RC__NO_SUB }, /* limit */
 };
-static const rc__field f138[] = { /* GetAllJobInfoReply */
-	{ 1, 0, 101 }, /* status */
-	{ 2, 1, 132 }, /* job_info_list */
+static const rc__field f125[] = { /* GetAllJobInfoReply */
+	{ 1, 0, 98 }, /* status */
+	{ 2, 1, 119 }, /* job_info_list */
 };
-static const rc__field f139[] = { /* WorkerTableData */
+static const rc__field f126[] = { /* WorkerTableData */
 	{ 1, 0, RC__NO_SUB }, /* is_alive */
 	{ 2, 1, 10 }, /* worker_address */
 	{ 3, 2, RC__NO_SUB }, /* timestamp */
@@ -586,19 +532,13 @@ static const rc__field f139[] = { /* WorkerTableData */
 	{ 27, 13, RC__NO_SUB }, /* debugger_port */
 	{ 28, 14, RC__NO_SUB }, /* num_paused_threads */
 };
-static const rc__field f140[] = { /* ReportWorkerFailureRequest */
-	{ 1, 0, 139 }, /* worker_failure */
+static const rc__field f127[] = { /* ReportWorkerFailureRequest */
+	{ 1, 0, 126 }, /* worker_failure */
 };
-static const rc__field f141[] = { /* ReportWorkerFailureReply */
-	{ 1, 0, 101 }, /* status */
+static const rc__field f128[] = { /* ReportWorkerFailureReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f142[] = { /* AddWorkerInfoRequest */
-	{ 1, 0, 139 }, /* worker_data */
-};
-static const rc__field f143[] = { /* AddWorkerInfoReply */
-	{ 1, 0, 101 }, /* status */
-};
-static const rc__field f144[] = { /* WorkerObjectLocationsPubMessage */
+static const rc__field f129[] = { /* WorkerObjectLocationsPubMessage */
 	{ 1, 0, RC__NO_SUB }, /* node_ids */
 	{ 2, 1, RC__NO_SUB }, /* object_size */
 	{ 3, 2, RC__NO_SUB }, /* spilled_url */
@@ -608,238 +548,197 @@ static const rc__field f144[] = { /* WorkerObjectLocationsPubMessage */
 	{ 8, 5, RC__NO_SUB }, /* pending_creation */
 	{ 9, 6, RC__NO_SUB }, /* did_spill */
 };
-static const rc__field f146[] = { /* WorkerDeltaData */
+static const rc__field f131[] = { /* WorkerDeltaData */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
 	{ 2, 1, RC__NO_SUB }, /* worker_id */
 };
-static const rc__field f147[] = { /* ErrorTableData */
+static const rc__field f132[] = { /* ErrorTableData */
 	{ 1, 0, RC__NO_SUB }, /* job_id */
 	{ 2, 1, RC__NO_SUB }, /* type */
 	{ 3, 2, RC__NO_SUB }, /* error_message */
 	{ 4, 3, RC__NO_SUB }, /* timestamp */
 };
-static const rc__field f148[] = { /* WorkerObjectEvictionMessage */
+static const rc__field f133[] = { /* WorkerObjectEvictionMessage */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f149[] = { /* PubMessage */
+static const rc__field f134[] = { /* PubMessage */
 	{ 1, 0, RC__NO_SUB }, /* channel_type */
 	{ 2, 1, RC__NO_SUB }, /* key_id */
-	{ 3, 14, 148 }, /* worker_object_eviction_message */
+	{ 3, 14, 133 }, /* worker_object_eviction_message */
 	{ 4, 2, RC__NO_SUB }, /* worker_ref_removed_message */
-	{ 5, 3, 144 }, /* worker_object_locations_message */
-	{ 6, 4, 145 }, /* failure_message */
+	{ 5, 3, 129 }, /* worker_object_locations_message */
+	{ 6, 4, 130 }, /* failure_message */
 	{ 7, 5, RC__NO_SUB }, /* actor_message */
-	{ 8, 6, 132 }, /* job_message */
-	{ 9, 7, 104 }, /* node_info_message */
-	{ 11, 8, 146 }, /* worker_delta_message */
-	{ 12, 9, 147 }, /* error_info_message */
+	{ 8, 6, 119 }, /* job_message */
+	{ 9, 7, 101 }, /* node_info_message */
+	{ 11, 8, 131 }, /* worker_delta_message */
+	{ 12, 9, 132 }, /* error_info_message */
 	{ 13, 10, RC__NO_SUB }, /* log_batch_message */
 	{ 15, 11, RC__NO_SUB }, /* node_resource_usage_message */
 	{ 16, 13, RC__NO_SUB }, /* sequence_id */
 };
-static const rc__field f150[] = { /* GcsPublishRequest */
-	{ 1, 0, 149 }, /* pub_messages */
-};
-static const rc__field f151[] = { /* GcsPublishReply */
-	{ 100, 0, 101 }, /* status */
-};
-static const rc__field f152[] = { /* GcsSubscriberPollRequest */
+static const rc__field f135[] = { /* GcsSubscriberPollRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
 	{ 2, 1, RC__NO_SUB }, /* max_processed_sequence_id */
 	{ 3, 2, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f153[] = { /* GcsSubscriberPollReply */
-	{ 1, 0, 149 }, /* pub_messages */
+static const rc__field f136[] = { /* GcsSubscriberPollReply */
+	{ 1, 0, 134 }, /* pub_messages */
 	{ 2, 1, RC__NO_SUB }, /* publisher_id */
-	{ 100, 2, 101 }, /* status */
+	{ 100, 2, 98 }, /* status */
 };
-static const rc__field f155[] = { /* WorkerRefRemovedSubMessage */
+static const rc__field f138[] = { /* WorkerRefRemovedSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, 27 }, /* reference */
 	{ 3, 2, RC__NO_SUB }, /* contained_in_id */
 	{ 4, 3, RC__NO_SUB }, /* subscriber_worker_id */
 };
-static const rc__field f156[] = { /* WorkerObjectLocationsSubMessage */
+static const rc__field f139[] = { /* WorkerObjectLocationsSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f157[] = { /* WorkerObjectEvictionSubMessage */
+static const rc__field f140[] = { /* WorkerObjectEvictionSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* object_id */
 	{ 3, 2, 10 }, /* subscriber_address */
 	{ 4, 3, RC__NO_SUB }, /* generator_id */
 };
-static const rc__field f158[] = { /* SubMessage */
-	{ 1, 2, 157 }, /* worker_object_eviction_message */
-	{ 2, 0, 155 }, /* worker_ref_removed_message */
-	{ 3, 1, 156 }, /* worker_object_locations_message */
+static const rc__field f141[] = { /* SubMessage */
+	{ 1, 2, 140 }, /* worker_object_eviction_message */
+	{ 2, 0, 138 }, /* worker_ref_removed_message */
+	{ 3, 1, 139 }, /* worker_object_locations_message */
 };
-static const rc__field f159[] = { /* Command */
+static const rc__field f142[] = { /* Command */
 	{ 1, 0, RC__NO_SUB }, /* channel_type */
 	{ 2, 1, RC__NO_SUB }, /* key_id */
-	{ 3, 2, 154 }, /* unsubscribe_message */
-	{ 4, 3, 158 }, /* subscribe_message */
+	{ 3, 2, 137 }, /* unsubscribe_message */
+	{ 4, 3, 141 }, /* subscribe_message */
 };
-static const rc__field f160[] = { /* GcsSubscriberCommandBatchRequest */
+static const rc__field f143[] = { /* GcsSubscriberCommandBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
-	{ 2, 1, 159 }, /* commands */
+	{ 2, 1, 142 }, /* commands */
 	{ 3, 2, RC__NO_SUB }, /* sender_id */
 };
-static const rc__field f161[] = { /* GcsSubscriberCommandBatchReply */
-	{ 100, 0, 101 }, /* status */
+static const rc__field f144[] = { /* GcsSubscriberCommandBatchReply */
+	{ 100, 0, 98 }, /* status */
 };
-static const rc__field f162[] = { /* GcsUnregisterSubscriberRequest */
-	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
+static const rc__field f145[] = { /* ReportJobErrorRequest */
+	{ 1, 0, 132 }, /* job_error */
 };
-static const rc__field f163[] = { /* ReportJobErrorRequest */
-	{ 1, 0, 147 }, /* job_error */
+static const rc__field f146[] = { /* ReportJobErrorReply */
+	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f164[] = { /* ReportJobErrorReply */
-	{ 1, 0, 101 }, /* status */
-};
-static const rc__field f165[] = { /* autoscaler_DrainNodeRequest */
+static const rc__field f147[] = { /* autoscaler_DrainNodeRequest */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
 	{ 2, 1, RC__NO_SUB }, /* reason */
 	{ 3, 2, RC__NO_SUB }, /* reason_message */
 	{ 4, 3, RC__NO_SUB }, /* deadline_timestamp_ms */
 };
-static const rc__field f166[] = { /* autoscaler_DrainNodeReply */
+static const rc__field f148[] = { /* autoscaler_DrainNodeReply */
 	{ 1, 0, RC__NO_SUB }, /* is_accepted */
 	{ 2, 1, RC__NO_SUB }, /* rejection_reason_message */
 };
-static const rc__field f167[] = { /* DirectActorCallArgWaitCompleteRequest */
+static const rc__field f149[] = { /* DirectActorCallArgWaitCompleteRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* tag */
 };
-static const rc__field f168[] = { /* GetObjectStatusRequest */
-	{ 1, 0, RC__NO_SUB }, /* owner_worker_id */
-	{ 2, 1, RC__NO_SUB }, /* object_id */
-};
-static const rc__field f169[] = { /* RayObject */
+static const rc__field f150[] = { /* RayObject */
 	{ 1, 0, RC__NO_SUB }, /* data */
 	{ 2, 1, RC__NO_SUB }, /* metadata */
 	{ 3, 2, 27 }, /* nested_inlined_refs */
 };
-static const rc__field f170[] = { /* GetObjectStatusReply */
-	{ 1, 0, RC__NO_SUB }, /* status */
-	{ 2, 1, 169 }, /* object */
-	{ 3, 2, RC__NO_SUB }, /* node_ids */
-	{ 4, 3, RC__NO_SUB }, /* object_size */
-};
-static const rc__field f171[] = { /* PubsubLongPollingRequest */
+static const rc__field f151[] = { /* PubsubLongPollingRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
 	{ 2, 1, RC__NO_SUB }, /* max_processed_sequence_id */
 	{ 3, 2, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f172[] = { /* PubsubLongPollingReply */
-	{ 1, 0, 149 }, /* pub_messages */
+static const rc__field f152[] = { /* PubsubLongPollingReply */
+	{ 1, 0, 134 }, /* pub_messages */
 	{ 2, 1, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f173[] = { /* PubsubCommandBatchRequest */
+static const rc__field f153[] = { /* PubsubCommandBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
-	{ 2, 1, 159 }, /* commands */
+	{ 2, 1, 142 }, /* commands */
 };
-static const rc__field f174[] = { /* ObjectSpilledLocationUpdate */
+static const rc__field f154[] = { /* ObjectSpilledLocationUpdate */
 	{ 3, 0, RC__NO_SUB }, /* spilled_url */
 	{ 4, 1, RC__NO_SUB }, /* spilled_to_local_storage */
 };
-static const rc__field f175[] = { /* ObjectLocationUpdate */
+static const rc__field f155[] = { /* ObjectLocationUpdate */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 	{ 2, 1, RC__NO_SUB }, /* plasma_location_update */
-	{ 3, 2, 174 }, /* spilled_location_update */
+	{ 3, 2, 154 }, /* spilled_location_update */
 	{ 4, 3, RC__NO_SUB }, /* generator_id */
 };
-static const rc__field f176[] = { /* UpdateObjectLocationBatchRequest */
+static const rc__field f156[] = { /* UpdateObjectLocationBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* node_id */
-	{ 3, 2, 175 }, /* object_location_updates */
+	{ 3, 2, 155 }, /* object_location_updates */
 };
-static const rc__field f177[] = { /* GetObjectLocationsOwnerRequest */
-	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
-	{ 2, 1, RC__NO_SUB }, /* object_ids */
-};
-static const rc__field f178[] = { /* GetObjectLocationsOwnerReply */
-	{ 1, 0, 144 }, /* object_location_infos */
-};
-static const rc__field f179[] = { /* KillActorRequest */
+static const rc__field f157[] = { /* KillActorRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_actor_id */
 	{ 2, 1, RC__NO_SUB }, /* force_kill */
-	{ 3, 2, 93 }, /* death_cause */
+	{ 3, 2, 90 }, /* death_cause */
 };
-static const rc__field f180[] = { /* CancelTaskRequest */
+static const rc__field f158[] = { /* CancelTaskRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_task_id */
 	{ 2, 1, RC__NO_SUB }, /* force_kill */
 	{ 3, 2, RC__NO_SUB }, /* recursive */
 	{ 4, 3, RC__NO_SUB }, /* caller_worker_id */
 };
-static const rc__field f181[] = { /* CancelTaskReply */
+static const rc__field f159[] = { /* CancelTaskReply */
 	{ 1, 0, RC__NO_SUB }, /* requested_task_running */
 	{ 2, 1, RC__NO_SUB }, /* attempt_succeeded */
 };
-static const rc__field f182[] = { /* GetCoreWorkerStatsRequest */
+static const rc__field f160[] = { /* GetCoreWorkerStatsRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* include_memory_info */
 	{ 3, 2, RC__NO_SUB }, /* include_task_info */
 	{ 4, 3, RC__NO_SUB }, /* limit */
 };
-static const rc__field f183[] = { /* GetCoreWorkerStatsReply */
+static const rc__field f161[] = { /* GetCoreWorkerStatsReply */
 	{ 1, 0, 59 }, /* core_worker_stats */
 	{ 2, 1, RC__NO_SUB }, /* owned_task_info_entries */
 	{ 3, 2, RC__NO_SUB }, /* running_task_ids */
 	{ 4, 3, RC__NO_SUB }, /* tasks_total */
 };
-static const rc__field f184[] = { /* LocalGCRequest */
+static const rc__field f162[] = { /* LocalGCRequest */
 	{ 1, 0, RC__NO_SUB }, /* triggered_by_global_gc */
 };
-static const rc__field f185[] = { /* DeleteObjectsRequest */
+static const rc__field f163[] = { /* DeleteObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* object_ids */
 	{ 2, 1, RC__NO_SUB }, /* local_only */
 };
-static const rc__field f186[] = { /* SpillObjectsRequest */
+static const rc__field f164[] = { /* SpillObjectsRequest */
 	{ 1, 0, 27 }, /* object_refs_to_spill */
-	{ 2, 1, 185 }, /* delete_request */
+	{ 2, 1, 163 }, /* delete_request */
 };
-static const rc__field f187[] = { /* SpillObjectsReply */
+static const rc__field f165[] = { /* SpillObjectsReply */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 };
-static const rc__field f188[] = { /* RestoreSpilledObjectsRequest */
+static const rc__field f166[] = { /* RestoreSpilledObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 	{ 2, 1, RC__NO_SUB }, /* object_ids_to_restore */
 };
-static const rc__field f189[] = { /* RestoreSpilledObjectsReply */
-	{ 1, 0, RC__NO_SUB }, /* bytes_restored_total */
-};
-static const rc__field f190[] = { /* DeleteSpilledObjectsRequest */
+static const rc__field f167[] = { /* DeleteSpilledObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 };
-static const rc__field f191[] = { /* PlasmaObjectReadyRequest */
+static const rc__field f168[] = { /* PlasmaObjectReadyRequest */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f192[] = { /* ExitRequest */
+static const rc__field f169[] = { /* ExitRequest */
 	{ 1, 0, RC__NO_SUB }, /* force_exit */
 };
-static const rc__field f193[] = { /* ExitReply */
+static const rc__field f170[] = { /* ExitReply */
 	{ 1, 0, RC__NO_SUB }, /* success */
 };
-static const rc__field f194[] = { /* AssignObjectOwnerRequest */
-	{ 1, 0, RC__NO_SUB }, /* object_id */
-	{ 2, 1, RC__NO_SUB }, /* object_size */
-	{ 3, 2, RC__NO_SUB }, /* contained_object_ids */
-	{ 4, 3, 10 }, /* borrower_address */
-	{ 5, 4, RC__NO_SUB }, /* call_site */
-};
-static const rc__field f195[] = { /* RegisterMutableObjectReaderRequest */
-	{ 1, 0, RC__NO_SUB }, /* writer_object_id */
-	{ 2, 1, RC__NO_SUB }, /* num_readers */
-	{ 3, 2, RC__NO_SUB }, /* reader_object_id */
-};
-static const rc__field f197[] = { /* syncer_RaySyncMessage */
+static const rc__field f172[] = { /* syncer_RaySyncMessage */
 	{ 1, 0, RC__NO_SUB }, /* version */
 	{ 2, 1, RC__NO_SUB }, /* message_type */
 	{ 3, 2, RC__NO_SUB }, /* sync_message */
 	{ 4, 3, RC__NO_SUB }, /* node_id */
 };
-static const rc__field f198[] = { /* syncer_ResourceViewSyncMessage */
+static const rc__field f173[] = { /* syncer_ResourceViewSyncMessage */
 	{ 1, 0, 0 }, /* resources_available */
 	{ 2, 1, 0 }, /* resources_total */
 	{ 3, 2, RC__NO_SUB }, /* object_pulls_queued */
@@ -848,30 +747,30 @@ static const rc__field f198[] = { /* syncer_ResourceViewSyncMessage */
 	{ 6, 5, RC__NO_SUB }, /* draining_deadline_timestamp_ms */
 	{ 7, 6, RC__NO_SUB }, /* node_activity */
 };
-static const rc__field f199[] = { /* syncer_CommandsSyncMessage */
+static const rc__field f174[] = { /* syncer_CommandsSyncMessage */
 	{ 1, 0, RC__NO_SUB }, /* should_global_gc */
 	{ 2, 1, RC__NO_SUB }, /* cluster_full_of_actors_detected */
 };
-static const rc__field f200[] = { /* GetOrCreateRuntimeEnvRequest */
+static const rc__field f175[] = { /* GetOrCreateRuntimeEnvRequest */
 	{ 1, 0, RC__NO_SUB }, /* serialized_runtime_env */
 	{ 2, 1, 25 }, /* runtime_env_config */
 	{ 3, 2, RC__NO_SUB }, /* job_id */
 	{ 4, 3, RC__NO_SUB }, /* source_process */
 };
-static const rc__field f201[] = { /* GetOrCreateRuntimeEnvReply */
+static const rc__field f176[] = { /* GetOrCreateRuntimeEnvReply */
 	{ 1, 0, RC__NO_SUB }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* error_message */
 	{ 3, 2, RC__NO_SUB }, /* serialized_runtime_env_context */
 };
-static const rc__field f202[] = { /* DeleteRuntimeEnvIfPossibleRequest */
+static const rc__field f177[] = { /* DeleteRuntimeEnvIfPossibleRequest */
 	{ 1, 0, RC__NO_SUB }, /* serialized_runtime_env */
 	{ 2, 1, RC__NO_SUB }, /* source_process */
 };
-static const rc__field f203[] = { /* DeleteRuntimeEnvIfPossibleReply */
+static const rc__field f178[] = { /* DeleteRuntimeEnvIfPossibleReply */
 	{ 1, 0, RC__NO_SUB }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* error_message */
 };
-static const rc__field f205[] = { /* RayErrorInfo */
+static const rc__field f180[] = { /* RayErrorInfo */
 	{ 5, 0, RC__NO_SUB }, /* error_message */
 	{ 11, 1, RC__NO_SUB }, /* error_type */
 };
@@ -949,9 +848,6 @@ static const rc__message messages[] = {
 	{ &rw__get_objects_info_reply__descriptor, f69, 2, true },
 	{ &rw__get_task_failure_cause_request__descriptor, f70, 1, true },
 	{ &rw__get_task_failure_cause_reply__descriptor, f71, 2, true },
-	{ &rw__register_mutable_object_request__descriptor, f72, 3, true },
-	{ &rw__push_mutable_object_request__descriptor, f73, 6, true },
-	{ &rw__push_mutable_object_reply__descriptor, f74, 1, true },
 	{ &rw__cancel_leases_with_resource_shapes_request__resource_shape__descriptor, NULL, 0, false },
 	{ &rw__cancel_leases_with_resource_shapes_request__descriptor, NULL, 0, false },
 	{ &rw__prestart_workers_request__descriptor, NULL, 0, false },
@@ -965,124 +861,102 @@ static const rc__message messages[] = {
 	{ &rw__is_local_worker_dead_reply__descriptor, NULL, 0, false },
 	{ &rw__get_worker_pids_reply__descriptor, NULL, 0, false },
 	{ &rw__get_agent_pids_reply__descriptor, NULL, 0, false },
-	{ &rw__runtime_env_failed_context__descriptor, f88, 1, true },
-	{ &rw__node_death_info__descriptor, f89, 2, true },
-	{ &rw__actor_died_error_context__descriptor, f90, 11, true },
-	{ &rw__actor_unschedulable_context__descriptor, f91, 1, true },
-	{ &rw__oom_context__descriptor, f92, 2, true },
-	{ &rw__actor_death_cause__descriptor, f93, 5, true },
+	{ &rw__runtime_env_failed_context__descriptor, f85, 1, true },
+	{ &rw__node_death_info__descriptor, f86, 2, true },
+	{ &rw__actor_died_error_context__descriptor, f87, 11, true },
+	{ &rw__actor_unschedulable_context__descriptor, f88, 1, true },
+	{ &rw__oom_context__descriptor, f89, 2, true },
+	{ &rw__actor_death_cause__descriptor, f90, 5, true },
 	{ &rw__kill_local_actor_request__descriptor, NULL, 0, false },
 	{ &rw__cancel_local_task_request__descriptor, NULL, 0, false },
 	{ &rw__cancel_local_task_reply__descriptor, NULL, 0, false },
 	{ &rw__free_local_objects_request__descriptor, NULL, 0, false },
-	{ &rw__push_request__descriptor, f98, 8, true },
-	{ &rw__pull_request__descriptor, f99, 2, true },
-	{ &rw__free_objects_request__descriptor, f100, 1, true },
-	{ &rw__gcs_status__descriptor, f101, 2, true },
-	{ &rw__get_cluster_id_reply__descriptor, f102, 2, true },
-	{ &rw__node_snapshot__descriptor, f103, 3, true },
-	{ &rw__gcs_node_info__descriptor, f104, 21, true },
-	{ &rw__register_node_request__descriptor, f105, 1, true },
-	{ &rw__register_node_reply__descriptor, f106, 1, true },
-	{ &rw__unregister_node_request__descriptor, f107, 2, true },
-	{ &rw__unregister_node_reply__descriptor, f108, 1, true },
-	{ &rw__drain_node_data__descriptor, f109, 1, true },
-	{ &rw__drain_node_request__descriptor, f110, 1, true },
-	{ &rw__drain_node_status__descriptor, f111, 1, true },
-	{ &rw__drain_node_reply__descriptor, f112, 2, true },
+	{ &rw__push_request__descriptor, f95, 8, true },
+	{ &rw__pull_request__descriptor, f96, 2, true },
+	{ &rw__free_objects_request__descriptor, f97, 1, true },
+	{ &rw__gcs_status__descriptor, f98, 2, true },
+	{ &rw__get_cluster_id_reply__descriptor, f99, 2, true },
+	{ &rw__node_snapshot__descriptor, f100, 3, true },
+	{ &rw__gcs_node_info__descriptor, f101, 21, true },
+	{ &rw__register_node_request__descriptor, f102, 1, true },
+	{ &rw__register_node_reply__descriptor, f103, 1, true },
+	{ &rw__unregister_node_request__descriptor, f104, 2, true },
+	{ &rw__unregister_node_reply__descriptor, f105, 1, true },
 	{ &rw__get_all_node_info_request__node_selector__descriptor, NULL, 0, false },
 	{ &rw__get_all_node_info_request__descriptor, NULL, 0, true },
-	{ &rw__get_all_node_info_reply__descriptor, f115, 2, true },
-	{ &rw__get_internal_config_reply__descriptor, f116, 2, true },
-	{ &rw__check_alive_request__descriptor, f117, 1, true },
-	{ &rw__check_alive_reply__descriptor, f118, 3, true },
+	{ &rw__get_all_node_info_reply__descriptor, f108, 2, true },
+	{ &rw__get_internal_config_reply__descriptor, f109, 2, true },
+	{ &rw__check_alive_request__descriptor, f110, 1, true },
+	{ &rw__check_alive_reply__descriptor, f111, 3, true },
 	{ &rw__get_all_node_address_and_liveness_request__descriptor, NULL, 0, false },
 	{ &rw__gcs_node_address_and_liveness__descriptor, NULL, 0, false },
 	{ &rw__get_all_node_address_and_liveness_reply__descriptor, NULL, 0, false },
-	{ &rw__internal_kvget_request__descriptor, f122, 2, true },
-	{ &rw__internal_kvget_reply__descriptor, f123, 2, true },
-	{ &rw__internal_kvput_request__descriptor, f124, 4, true },
-	{ &rw__internal_kvput_reply__descriptor, f125, 2, true },
-	{ &rw__internal_kvdel_request__descriptor, f126, 3, true },
-	{ &rw__internal_kvdel_reply__descriptor, f127, 2, true },
-	{ &rw__internal_kvexists_request__descriptor, f128, 2, true },
-	{ &rw__internal_kvexists_reply__descriptor, f129, 2, true },
-	{ &rw__internal_kvkeys_request__descriptor, f130, 2, true },
-	{ &rw__internal_kvkeys_reply__descriptor, f131, 2, true },
-	{ &rw__job_table_data__descriptor, f132, 12, true },
-	{ &rw__add_job_request__descriptor, f133, 1, true },
-	{ &rw__add_job_reply__descriptor, f134, 1, true },
-	{ &rw__mark_job_finished_request__descriptor, f135, 1, true },
-	{ &rw__mark_job_finished_reply__descriptor, f136, 1, true },
-	{ &rw__get_all_job_info_request__descriptor, f137, 1, true },
-	{ &rw__get_all_job_info_reply__descriptor, f138, 2, true },
-	{ &rw__worker_table_data__descriptor, f139, 15, true },
-	{ &rw__report_worker_failure_request__descriptor, f140, 1, true },
-	{ &rw__report_worker_failure_reply__descriptor, f141, 1, true },
-	{ &rw__add_worker_info_request__descriptor, f142, 1, true },
-	{ &rw__add_worker_info_reply__descriptor, f143, 1, true },
-	{ &rw__worker_object_locations_pub_message__descriptor, f144, 8, true },
+	{ &rw__internal_kvget_request__descriptor, f115, 2, true },
+	{ &rw__internal_kvget_reply__descriptor, f116, 2, true },
+	{ &rw__internal_kvput_request__descriptor, f117, 4, true },
+	{ &rw__internal_kvput_reply__descriptor, f118, 2, true },
+	{ &rw__job_table_data__descriptor, f119, 12, true },
+	{ &rw__add_job_request__descriptor, f120, 1, true },
+	{ &rw__add_job_reply__descriptor, f121, 1, true },
+	{ &rw__mark_job_finished_request__descriptor, f122, 1, true },
+	{ &rw__mark_job_finished_reply__descriptor, f123, 1, true },
+	{ &rw__get_all_job_info_request__descriptor, f124, 1, true },
+	{ &rw__get_all_job_info_reply__descriptor, f125, 2, true },
+	{ &rw__worker_table_data__descriptor, f126, 15, true },
+	{ &rw__report_worker_failure_request__descriptor, f127, 1, true },
+	{ &rw__report_worker_failure_reply__descriptor, f128, 1, true },
+	{ &rw__worker_object_locations_pub_message__descriptor, f129, 8, true },
 	{ &rw__failure_message__descriptor, NULL, 0, true },
-	{ &rw__worker_delta_data__descriptor, f146, 2, true },
-	{ &rw__error_table_data__descriptor, f147, 4, true },
-	{ &rw__worker_object_eviction_message__descriptor, f148, 1, true },
-	{ &rw__pub_message__descriptor, f149, 14, true },
-	{ &rw__gcs_publish_request__descriptor, f150, 1, true },
-	{ &rw__gcs_publish_reply__descriptor, f151, 1, true },
-	{ &rw__gcs_subscriber_poll_request__descriptor, f152, 3, true },
-	{ &rw__gcs_subscriber_poll_reply__descriptor, f153, 3, true },
+	{ &rw__worker_delta_data__descriptor, f131, 2, true },
+	{ &rw__error_table_data__descriptor, f132, 4, true },
+	{ &rw__worker_object_eviction_message__descriptor, f133, 1, true },
+	{ &rw__pub_message__descriptor, f134, 14, true },
+	{ &rw__gcs_subscriber_poll_request__descriptor, f135, 3, true },
+	{ &rw__gcs_subscriber_poll_reply__descriptor, f136, 3, true },
 	{ &rw__unsubscribe_message__descriptor, NULL, 0, true },
-	{ &rw__worker_ref_removed_sub_message__descriptor, f155, 4, true },
-	{ &rw__worker_object_locations_sub_message__descriptor, f156, 2, true },
-	{ &rw__worker_object_eviction_sub_message__descriptor, f157, 4, true },
-	{ &rw__sub_message__descriptor, f158, 3, true },
-	{ &rw__command__descriptor, f159, 4, true },
-	{ &rw__gcs_subscriber_command_batch_request__descriptor, f160, 3, true },
-	{ &rw__gcs_subscriber_command_batch_reply__descriptor, f161, 1, true },
-	{ &rw__gcs_unregister_subscriber_request__descriptor, f162, 1, true },
-	{ &rw__report_job_error_request__descriptor, f163, 1, true },
-	{ &rw__report_job_error_reply__descriptor, f164, 1, true },
-	{ &rw__autoscaler__drain_node_request__descriptor, f165, 4, true },
-	{ &rw__autoscaler__drain_node_reply__descriptor, f166, 2, true },
-	{ &rw__direct_actor_call_arg_wait_complete_request__descriptor, f167, 2, true },
-	{ &rw__get_object_status_request__descriptor, f168, 2, true },
-	{ &rw__ray_object__descriptor, f169, 3, true },
-	{ &rw__get_object_status_reply__descriptor, f170, 4, true },
-	{ &rw__pubsub_long_polling_request__descriptor, f171, 3, true },
-	{ &rw__pubsub_long_polling_reply__descriptor, f172, 2, true },
-	{ &rw__pubsub_command_batch_request__descriptor, f173, 2, true },
-	{ &rw__object_spilled_location_update__descriptor, f174, 2, true },
-	{ &rw__object_location_update__descriptor, f175, 4, true },
-	{ &rw__update_object_location_batch_request__descriptor, f176, 3, true },
-	{ &rw__get_object_locations_owner_request__descriptor, f177, 2, true },
-	{ &rw__get_object_locations_owner_reply__descriptor, f178, 1, true },
-	{ &rw__kill_actor_request__descriptor, f179, 3, true },
-	{ &rw__cancel_task_request__descriptor, f180, 4, true },
-	{ &rw__cancel_task_reply__descriptor, f181, 2, true },
-	{ &rw__get_core_worker_stats_request__descriptor, f182, 4, true },
-	{ &rw__get_core_worker_stats_reply__descriptor, f183, 4, true },
-	{ &rw__local_gcrequest__descriptor, f184, 1, true },
-	{ &rw__delete_objects_request__descriptor, f185, 2, true },
-	{ &rw__spill_objects_request__descriptor, f186, 2, true },
-	{ &rw__spill_objects_reply__descriptor, f187, 1, true },
-	{ &rw__restore_spilled_objects_request__descriptor, f188, 2, true },
-	{ &rw__restore_spilled_objects_reply__descriptor, f189, 1, true },
-	{ &rw__delete_spilled_objects_request__descriptor, f190, 1, true },
-	{ &rw__plasma_object_ready_request__descriptor, f191, 1, true },
-	{ &rw__exit_request__descriptor, f192, 1, true },
-	{ &rw__exit_reply__descriptor, f193, 1, true },
-	{ &rw__assign_object_owner_request__descriptor, f194, 5, true },
-	{ &rw__register_mutable_object_reader_request__descriptor, f195, 3, true },
+	{ &rw__worker_ref_removed_sub_message__descriptor, f138, 4, true },
+	{ &rw__worker_object_locations_sub_message__descriptor, f139, 2, true },
+	{ &rw__worker_object_eviction_sub_message__descriptor, f140, 4, true },
+	{ &rw__sub_message__descriptor, f141, 3, true },
+	{ &rw__command__descriptor, f142, 4, true },
+	{ &rw__gcs_subscriber_command_batch_request__descriptor, f143, 3, true },
+	{ &rw__gcs_subscriber_command_batch_reply__descriptor, f144, 1, true },
+	{ &rw__report_job_error_request__descriptor, f145, 1, true },
+	{ &rw__report_job_error_reply__descriptor, f146, 1, true },
+	{ &rw__autoscaler__drain_node_request__descriptor, f147, 4, true },
+	{ &rw__autoscaler__drain_node_reply__descriptor, f148, 2, true },
+	{ &rw__direct_actor_call_arg_wait_complete_request__descriptor, f149, 2, true },
+	{ &rw__ray_object__descriptor, f150, 3, true },
+	{ &rw__pubsub_long_polling_request__descriptor, f151, 3, true },
+	{ &rw__pubsub_long_polling_reply__descriptor, f152, 2, true },
+	{ &rw__pubsub_command_batch_request__descriptor, f153, 2, true },
+	{ &rw__object_spilled_location_update__descriptor, f154, 2, true },
+	{ &rw__object_location_update__descriptor, f155, 4, true },
+	{ &rw__update_object_location_batch_request__descriptor, f156, 3, true },
+	{ &rw__kill_actor_request__descriptor, f157, 3, true },
+	{ &rw__cancel_task_request__descriptor, f158, 4, true },
+	{ &rw__cancel_task_reply__descriptor, f159, 2, true },
+	{ &rw__get_core_worker_stats_request__descriptor, f160, 4, true },
+	{ &rw__get_core_worker_stats_reply__descriptor, f161, 4, true },
+	{ &rw__local_gcrequest__descriptor, f162, 1, true },
+	{ &rw__delete_objects_request__descriptor, f163, 2, true },
+	{ &rw__spill_objects_request__descriptor, f164, 2, true },
+	{ &rw__spill_objects_reply__descriptor, f165, 1, true },
+	{ &rw__restore_spilled_objects_request__descriptor, f166, 2, true },
+	{ &rw__delete_spilled_objects_request__descriptor, f167, 1, true },
+	{ &rw__plasma_object_ready_request__descriptor, f168, 1, true },
+	{ &rw__exit_request__descriptor, f169, 1, true },
+	{ &rw__exit_reply__descriptor, f170, 1, true },
 	{ &rw__actor_call_arg_wait_complete_request__descriptor, NULL, 0, false },
-	{ &rw__syncer__ray_sync_message__descriptor, f197, 4, true },
-	{ &rw__syncer__resource_view_sync_message__descriptor, f198, 7, true },
-	{ &rw__syncer__commands_sync_message__descriptor, f199, 2, true },
-	{ &rw__get_or_create_runtime_env_request__descriptor, f200, 4, true },
-	{ &rw__get_or_create_runtime_env_reply__descriptor, f201, 3, true },
-	{ &rw__delete_runtime_env_if_possible_request__descriptor, f202, 2, true },
-	{ &rw__delete_runtime_env_if_possible_reply__descriptor, f203, 2, true },
+	{ &rw__syncer__ray_sync_message__descriptor, f172, 4, true },
+	{ &rw__syncer__resource_view_sync_message__descriptor, f173, 7, true },
+	{ &rw__syncer__commands_sync_message__descriptor, f174, 2, true },
+	{ &rw__get_or_create_runtime_env_request__descriptor, f175, 4, true },
+	{ &rw__get_or_create_runtime_env_reply__descriptor, f176, 3, true },
+	{ &rw__delete_runtime_env_if_possible_request__descriptor, f177, 2, true },
+	{ &rw__delete_runtime_env_if_possible_reply__descriptor, f178, 2, true },
 	{ &rw__syncer__ray_sync_message_batch__descriptor, NULL, 0, false },
-	{ &rw__ray_error_info__descriptor, f205, 2, true },
+	{ &rw__ray_error_info__descriptor, f180, 2, true },
 };
 
 static const rc__path methods[RC_M_COUNT] = {
@@ -1094,16 +968,13 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_GET_INTERNAL_CONFIG] = { "/ray.rpc.NodeInfoGcsService/GetInternalConfig", 45 },
 	[RC_M_KV_GET] = { "/ray.rpc.InternalKVGcsService/InternalKVGet", 43 },
 	[RC_M_KV_PUT] = { "/ray.rpc.InternalKVGcsService/InternalKVPut", 43 },
-	[RC_M_KV_DEL] = { "/ray.rpc.InternalKVGcsService/InternalKVDel", 43 },
 	[RC_M_ADD_JOB] = { "/ray.rpc.JobInfoGcsService/AddJob", 33 },
 	[RC_M_MARK_JOB_FINISHED] = { "/ray.rpc.JobInfoGcsService/MarkJobFinished", 42 },
 	[RC_M_GET_ALL_JOB_INFO] = { "/ray.rpc.JobInfoGcsService/GetAllJobInfo", 40 },
 	[RC_M_REPORT_JOB_ERROR] = { "/ray.rpc.JobInfoGcsService/ReportJobError", 41 },
 	[RC_M_REPORT_WORKER_FAILURE] = { "/ray.rpc.WorkerInfoGcsService/ReportWorkerFailure", 49 },
-	[RC_M_ADD_WORKER_INFO] = { "/ray.rpc.WorkerInfoGcsService/AddWorkerInfo", 43 },
 	[RC_M_GCS_POLL] = { "/ray.rpc.InternalPubSubGcsService/GcsSubscriberPoll", 51 },
 	[RC_M_GCS_COMMAND_BATCH] = { "/ray.rpc.InternalPubSubGcsService/GcsSubscriberCommandBatch", 59 },
-	[RC_M_GCS_PUBLISH] = { "/ray.rpc.InternalPubSubGcsService/GcsPublish", 44 },
 	[RC_M_START_SYNC] = { "/ray.rpc.syncer.RaySyncer/StartSync", 35 },
 	[RC_M_AUTOSCALER_DRAIN_NODE] = { "/ray.rpc.autoscaler.AutoscalerStateService/DrainNode", 52 },
 	[RC_M_NOTIFY_GCS_RESTART] = { "/ray.rpc.NodeManagerService/NotifyGCSRestart", 44 },
@@ -1127,8 +998,6 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_GET_TASKS_INFO] = { "/ray.rpc.NodeManagerService/GetTasksInfo", 40 },
 	[RC_M_GET_OBJECTS_INFO] = { "/ray.rpc.NodeManagerService/GetObjectsInfo", 42 },
 	[RC_M_GET_FAILURE_CAUSE] = { "/ray.rpc.NodeManagerService/GetTaskFailureCause", 47 },
-	[RC_M_REGISTER_MUTABLE_OBJECT] = { "/ray.rpc.NodeManagerService/RegisterMutableObject", 49 },
-	[RC_M_PUSH_MUTABLE_OBJECT] = { "/ray.rpc.NodeManagerService/PushMutableObject", 45 },
 	[RC_M_OM_PUSH] = { "/ray.rpc.ObjectManagerService/Push", 34 },
 	[RC_M_OM_PULL] = { "/ray.rpc.ObjectManagerService/Pull", 34 },
 	[RC_M_OM_FREE_OBJECTS] = { "/ray.rpc.ObjectManagerService/FreeObjects", 41 },
@@ -1137,7 +1006,6 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_CW_CANCEL_TASK] = { "/ray.rpc.CoreWorkerService/CancelTask", 37 },
 	[RC_M_CW_GET_STATS] = { "/ray.rpc.CoreWorkerService/GetCoreWorkerStats", 45 },
 	[RC_M_CW_UPDATE_OBJECT_LOCATIONS] = { "/ray.rpc.CoreWorkerService/UpdateObjectLocationBatch", 52 },
-	[RC_M_CW_GET_OBJECT_LOCATIONS] = { "/ray.rpc.CoreWorkerService/GetObjectLocationsOwner", 50 },
 	[RC_M_CW_POLL] = { "/ray.rpc.CoreWorkerService/PubsubLongPolling", 44 },
 	[RC_M_CW_COMMAND_BATCH] = { "/ray.rpc.CoreWorkerService/PubsubCommandBatch", 45 },
 	[RC_M_CW_PLASMA_OBJECT_READY] = { "/ray.rpc.CoreWorkerService/PlasmaObjectReady", 44 },
@@ -1145,26 +1013,19 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_CW_SPILL_OBJECTS] = { "/ray.rpc.CoreWorkerService/SpillObjects", 39 },
 	[RC_M_CW_RESTORE_SPILLED] = { "/ray.rpc.CoreWorkerService/RestoreSpilledObjects", 48 },
 	[RC_M_CW_DELETE_SPILLED] = { "/ray.rpc.CoreWorkerService/DeleteSpilledObjects", 47 },
-	[RC_M_CW_DELETE_OBJECTS] = { "/ray.rpc.CoreWorkerService/DeleteObjects", 40 },
 	[RC_M_CW_LOCAL_GC] = { "/ray.rpc.CoreWorkerService/LocalGC", 34 },
 	[RC_M_CW_NOTIFY_GCS_RESTART] = { "/ray.rpc.CoreWorkerService/RayletNotifyGCSRestart", 49 },
-	[RC_M_CW_REGISTER_MUTABLE_READER] = { "/ray.rpc.CoreWorkerService/RegisterMutableObjectReader", 54 },
 	[RC_M_AGENT_REPORT_METRICS] = { "/ray.rpc.ReporterService/ReportOCMetrics", 40 },
 };
 
 static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_CHANNEL_OBJECT_EVICTION] = 0,
-	[RC_V_CHANNEL_REF_REMOVED] = 1,
 	[RC_V_CHANNEL_OBJECT_LOCATIONS] = 2,
-	[RC_V_CHANNEL_ACTOR] = 3,
 	[RC_V_CHANNEL_JOB] = 4,
 	[RC_V_CHANNEL_NODE_INFO] = 5,
 	[RC_V_CHANNEL_WORKER_DELTA] = 6,
-	[RC_V_CHANNEL_ERROR_INFO] = 7,
 	[RC_V_CHANNEL_LOG] = 8,
-	[RC_V_CHANNEL_NODE_RESOURCE_USAGE] = 10,
 	[RC_V_CHANNEL_NODE_LIVENESS] = -1,
-	[RC_V_TASK_NORMAL] = 0,
 	[RC_V_TASK_ACTOR_CREATION] = 1,
 	[RC_V_FAILURE_SCHEDULING_RUNTIME_ENV] = 3,
 	[RC_V_FAILURE_PG_REMOVED] = 2,
@@ -1179,7 +1040,6 @@ static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_EXIT_NODE_OUT_OF_MEMORY] = 4,
 	[RC_V_NODE_ALIVE] = 0,
 	[RC_V_NODE_DEAD] = 1,
-	[RC_V_DEATH_UNSPECIFIED] = 0,
 	[RC_V_DEATH_EXPECTED] = 1,
 	[RC_V_DEATH_UNEXPECTED] = 2,
 	[RC_V_DEATH_AUTOSCALER_DRAIN] = 3,
@@ -1191,23 +1051,11 @@ static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_SYNC_RESOURCE_VIEW] = 0,
 	[RC_V_SYNC_COMMANDS] = 1,
 	[RC_V_SNAPSHOT_ACTIVE] = 2,
-	[RC_V_SNAPSHOT_DRAINING] = 3,
-	[RC_V_SNAPSHOT_IDLE] = 1,
-	[RC_V_ERROR_TASK_EXECUTION] = 3,
 	[RC_V_ERROR_OUT_OF_MEMORY] = 22,
-	[RC_V_ERROR_NODE_DIED] = 23,
 	[RC_V_ERROR_OWNER_DIED] = 9,
-	[RC_V_ERROR_OBJECT_LOST] = 8,
 	[RC_V_ERROR_OBJECT_DELETED] = 10,
-	[RC_V_LANGUAGE_PYTHON] = 0,
-	[RC_V_WORKER_WORKER] = 0,
-	[RC_V_WORKER_DRIVER] = 1,
-	[RC_V_WORKER_SPILL] = 2,
-	[RC_V_WORKER_RESTORE] = 3,
 	[RC_V_LABEL_IN] = -1,
 	[RC_V_LABEL_NOT_IN] = -1,
-	[RC_V_RUNTIME_ENV_OK] = 0,
-	[RC_V_ERROR_WORKER_DIED] = 0,
 	[RC_V_ERROR_FETCH_TIMED_OUT] = 14,
 	[RC_V_ERROR_OUT_OF_DISK] = 20,
 };
