@@ -169,7 +169,8 @@ static int check_label(const char *key, const char *value, rc_error *error)
 	const char *name = slash != NULL ? slash + 1 : key;
 
 	if (!is_label_part(name, strlen(name)))
-		return rc_fail(error, RC_E_INVALID, "Invalid label key name `%s`: 1 to 63 letters, digits, dashes, underscores, dots, alphanumeric at both ends", name);
+		return rc_fail(error, RC_E_INVALID,
+		               "Invalid label key name `%s`: 1 to 63 letters, digits, dashes, underscores, dots, alphanumeric at both ends", name);
 	if (slash != NULL) {
 		const char *p = key;
 

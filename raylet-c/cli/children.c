@@ -84,7 +84,8 @@ pid_t rc_child_start(const rc_child_spec *spec, rc_error *error)
 		rc_fail_errno(error, "cannot open /dev/null");
 	else if (pipe2(report, O_CLOEXEC) != 0)
 		rc_fail_errno(error, "cannot make a pipe");
-	else if ((spec->out == NULL || (out = open_output(spec->out, error)) >= 0) && (spec->err == NULL || (err = open_output(spec->err, error)) >= 0)) {
+	else if ((spec->out == NULL || (out = open_output(spec->out, error)) >= 0) &&
+	         (spec->err == NULL || (err = open_output(spec->err, error)) >= 0)) {
 		pid = fork();
 		if (pid == 0)
 			run_child(spec, env, null, out, err, report[1], parent);

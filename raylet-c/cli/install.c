@@ -170,7 +170,8 @@ int rc_install_enable(const rc_package *p, const char *daemon, rc_error *error)
 	int rc = -1;
 
 	if (rc_dialect_find(p->release, &why) == NULL)
-		return rc_fail(error, RC_E_UNSUPPORTED, "%s is ray %s, which this version does not know; it supports %s", p->dir, p->release, rc_dialect_releases());
+		return rc_fail(error, RC_E_UNSUPPORTED, "%s is ray %s, which this version does not know; it supports %s", p->dir, p->release,
+		               rc_dialect_releases());
 	int ours = rc_is_our_daemon(daemon, error);
 	if (ours < 0)
 		return -1;

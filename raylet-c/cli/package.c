@@ -226,7 +226,8 @@ int rc_daemon_find(char ret_path[PATH_MAX], rc_error *error)
 		}
 		*slash = '/';
 	}
-	return rc_fail(error, RC_E_NOT_FOUND, "the daemon was not found: no %s/raylet of ours and no raylet_c/bin/raylet in the packages of that environment", folder);
+	return rc_fail(error, RC_E_NOT_FOUND,
+	               "the daemon was not found: no %s/raylet of ours and no raylet_c/bin/raylet in the packages of that environment", folder);
 }
 
 int rc_is_our_daemon(const char *path, rc_error *error)

@@ -140,7 +140,8 @@ static int set_addresses(start *s, rc_error *error)
 		given = found;
 	}
 	colon = strrchr(given, ':');
-	if (colon == NULL || colon == given || (size_t)(colon - given) >= sizeof host || sscanf(colon + 1, "%d", &port) != 1 || port < 1 || port > 65535)
+	if (colon == NULL || colon == given || (size_t)(colon - given) >= sizeof host || sscanf(colon + 1, "%d", &port) != 1 || port < 1 ||
+	    port > 65535)
 		return rc_fail(error, RC_E_INVALID, "--address=%s is not HOST:PORT", given);
 	bool bracket = *given == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(colon - given) - 2 * bracket, given + bracket);
@@ -207,7 +208,8 @@ static int decide_gpus(start *s, rc_amounts *a, char type[64], rc_error *error)
 	if (a->gpus < 0)
 		a->gpus = visible >= 0 && visible < found.count ? visible : found.count;
 	else if (visible >= 0 && a->gpus > visible)
-		return rc_fail(error, RC_E_INVALID, "Attempting to start raylet with %lld GPU, but CUDA_VISIBLE_DEVICES contains %d", (long long)a->gpus, visible);
+		return rc_fail(error, RC_E_INVALID, "Attempting to start raylet with %lld GPU, but CUDA_VISIBLE_DEVICES contains %d",
+		               (long long)a->gpus, visible);
 	if (a->gpus > 0 && found.product[0] != '\0')
 		rc_gpu_type(found.product, !s->plan.v235, type);
 	return 0;
@@ -246,7 +248,8 @@ static int decide_memory(start *s, rc_amounts *a, rc_error *error)
 			               (long long)a->object_store_memory, (long long)a->memory);
 	}
 	if (a->object_store_memory < STORE_LEAST)
-		return rc_fail(error, RC_E_INVALID, "an object store of %lld bytes is too small: the least is %lld", (long long)a->object_store_memory, STORE_LEAST);
+		return rc_fail(error, RC_E_INVALID, "an object store of %lld bytes is too small: the least is %lld",
+		               (long long)a->object_store_memory, STORE_LEAST);
 	if (s->options.plasma_directory != NULL) {
 		struct stat st;
 
@@ -400,7 +403,8 @@ static pid_t start_child(start *s, char **words, const char *out, const char *er
 static int start_log_monitor(start *s, rc_error *error)
 {
 	const rc_plan *p = &s->plan;
-	const char *out = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null", *err = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null";
+	const char *out = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null";
+	const char *err = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null";
 
 	if (!s->options.log_monitor)
 		return 0;
@@ -414,7 +418,8 @@ static int start_log_monitor(start *s, rc_error *error)
 static int start_daemon(start *s, rc_error *error)
 {
 	const rc_plan *p = &s->plan;
-	const char *out = !p->redirect ? "" : p->v235 ? p->raylet_out : "/dev/null", *err = !p->redirect ? "" : p->v235 ? p->raylet_err : "/dev/null";
+	const char *out = !p->redirect ? "" : p->v235 ? p->raylet_out : "/dev/null";
+	const char *err = !p->redirect ? "" : p->v235 ? p->raylet_err : "/dev/null";
 
 	s->daemon = start_child(s, rc_plan_raylet_words(p), out, err, error);
 	if (s->daemon > 0)
@@ -460,7 +465,8 @@ static void on_watch(void *arg)
 		s->monitor = 0;
 		describe(status, text);
 		if (!is_expected(status))
-			failed(s, "Some Ray subprocesses exited unexpectedly: log_monitor %s (%s). Remaining processes will be killed.", text, s->plan.monitor_err);
+			failed(s, "Some Ray subprocesses exited unexpectedly: log_monitor %s (%s). Remaining processes will be killed.", text,
+			       s->plan.monitor_err);
 	}
 }
 

@@ -115,7 +115,8 @@ static int set_number(const struct option *o, const char *value, int64_t *ret, r
 
 static int set_bool(const struct option *o, const char *value, bool *ret, rc_error *error)
 {
-	static const char *const on[] = { "1", "true", "True", "t", "yes", "y", "on" }, *const off[] = { "0", "false", "False", "f", "no", "n", "off" };
+	static const char *const on[] = { "1", "true", "True", "t", "yes", "y", "on" };
+	static const char *const off[] = { "0", "false", "False", "f", "no", "n", "off" };
 
 	for (size_t i = 0; i < 7; i++)
 		if (strcmp(value, on[i]) == 0 || strcmp(value, off[i]) == 0) {

@@ -67,7 +67,8 @@ bool rc__pool_fits(const rc_worker *w, const pop *q)
 		return false;
 	if (!w->used)
 		return true;
-	return w->actor_lease == want->is_actor && w->gpu_lease == want->is_gpu && same_optional_id(&w->root_detached_actor_id, &want->root_detached_actor_id);
+	return w->actor_lease == want->is_actor && w->gpu_lease == want->is_gpu &&
+	       same_optional_id(&w->root_detached_actor_id, &want->root_detached_actor_id);
 }
 
 static void lease(rc_worker *w, const rc_pop *want)
@@ -259,7 +260,7 @@ uint64_t rc_pool_pop(rc_pool *pool, const rc_pop *want, rc_pop_fn fn, void *arg)
 		fn(arg, NULL, RC_POP_START_FAILED, "too many leases wait for a worker on this node");
 		return 0;
 	}
-	if (want->language < 0 || want->language >= RC_LANGS || !pool->options.commands[want->language] || !*pool->options.commands[want->language]) {
+	if (!has_language(pool, want->language)) {
 		fn(arg, NULL, RC_POP_START_FAILED, "this node cannot start workers of the language that the lease asks for");
 		return 0;
 	}
@@ -295,7 +296,8 @@ uint64_t rc_pool_pop_io(rc_pool *pool, int type, rc_pop_fn fn, void *arg)
 	rc_pop want = { .language = RC_LANG_PYTHON };
 	want.job_id = rc_id_nil(RC_JOB_ID);
 	if (rc_map_count(pool->pops_by_id) >= MAX_POPS || !pool->options.commands[RC_LANG_PYTHON]) {
-		fn(arg, NULL, RC_POP_START_FAILED, rc_map_count(pool->pops_by_id) >= MAX_POPS ? "too many requests wait for an IO worker" : "this node cannot start Python workers");
+		fn(arg, NULL, RC_POP_START_FAILED,
+		   rc_map_count(pool->pops_by_id) >= MAX_POPS ? "too many requests wait for an IO worker" : "this node cannot start Python workers");
 		return 0;
 	}
 	pop *q = rc__pool_new_pop(pool, &want, type, fn, arg);
@@ -323,8 +325,8 @@ static void warn_about_size(rc_pool *pool)
 	pool->last_warning_multiple = multiple;
 	if (!pool->ops->warn_job)
 		return;
-	char *text = rc_sprintf("WARNING: %u worker processes run on node %s. Usual causes are a large number of actors, or tasks that wait in ray.get() for "
-	                        "tasks of their own.",
+	char *text = rc_sprintf("WARNING: %u worker processes run on node %s. Usual causes are a large number of actors, or tasks that wait in "
+	                        "ray.get() for tasks of their own.",
 	                        n, rc_id_to_hex(&pool->options.node_id).s);
 	rc_id nil = rc_id_nil(RC_JOB_ID);
 	pool->ops->warn_job(pool->ctx, &nil, "worker_pool_large", text);

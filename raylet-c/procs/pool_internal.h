@@ -134,6 +134,12 @@ static inline bool release_has_worker_ids(const rc_pool *pool) /* 2.60.0 */
 	return strcmp(rc_dialect_release(pool->options.dialect), "2.35.0") != 0;
 }
 
+/* Did the command line bring a command for workers of this language? */
+static inline bool has_language(const rc_pool *pool, int language)
+{
+	return language >= 0 && language < RC_LANGS && pool->options.commands[language] && *pool->options.commands[language];
+}
+
 static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
@@ -165,7 +171,8 @@ job *rc__pool_find_job(const rc_pool *pool, const rc_id *id); /* NULL: none, or 
 bool rc__pool_job_finished(const rc_pool *pool, const rc_id *id);
 void rc__pool_free_job(job *j);
 /* Asks the agent for an env on behalf of a pop, a worker (numbers, 0: none) or the job itself. */
-void rc__pool_ask_env(rc_pool *pool, const Rw__RuntimeEnvInfo *info, const rc_id *job_id, uint64_t for_pop, uint64_t for_worker, bool for_job);
+void rc__pool_ask_env(rc_pool *pool, const Rw__RuntimeEnvInfo *info, const rc_id *job_id, uint64_t for_pop, uint64_t for_worker,
+                      bool for_job);
 void rc__pool_put_env(rc_pool *pool, const char *env, bool *held); /* gives a reference back, when there is one */
 Rw__RuntimeEnvInfo *rc__pool_copy_env(const rc_pool *pool, const Rw__RuntimeEnvInfo *info);
 

@@ -82,7 +82,8 @@ static void env_answered(void *arg, const char *context, const char *error)
 	free_ask(a);
 }
 
-void rc__pool_ask_env(rc_pool *pool, const Rw__RuntimeEnvInfo *info, const rc_id *job_id, uint64_t for_pop, uint64_t for_worker, bool for_job)
+void rc__pool_ask_env(rc_pool *pool, const Rw__RuntimeEnvInfo *info, const rc_id *job_id, uint64_t for_pop, uint64_t for_worker,
+                      bool for_job)
 {
 	env_ask *a = rc_alloc(sizeof(*a));
 	*a = (env_ask){ .pool = pool, .pop = for_pop, .worker_seq = for_worker };
@@ -120,20 +121,22 @@ static void prestart(rc_pool *pool, const rc_id *job_id, int language, const Rw_
 void rc_pool_prestart(rc_pool *pool, const rc_id *job_id, int language, const Rw__RuntimeEnvInfo *env, unsigned n, uint64_t keep_alive_ms)
 {
 	unsigned most = 1000; /* a peer's number */
-	if (!pool->options.enable_prestart || language < 0 || language >= RC_LANGS || !pool->options.commands[language] || !*pool->options.commands[language])
+	if (!pool->options.enable_prestart || !has_language(pool, language))
 		return;
 	prestart(pool, job_id, language, env, n < most ? n : most, keep_alive_ms);
 }
 
 void rc_pool_backlog(rc_pool *pool, const rc_pop *want, int64_t backlog)
 {
-	if (!pool->options.enable_prestart || want->n_dynamic_options || !rc_runtime_env_is_none(want->runtime_env) || want->language != RC_LANG_PYTHON)
+	if (!pool->options.enable_prestart || want->n_dynamic_options || !rc_runtime_env_is_none(want->runtime_env) ||
+	    want->language != RC_LANG_PYTHON)
 		return;
 	int64_t usable = 0;
 	RC_LIST_FOREACH (l, &pool->workers) {
 		rc_worker *w = of_private(WORKER_OF(l, link));
 		bool same_job = !has_job(&w->job_id) || rc_id_eq(&w->job_id, &want->job_id);
-		usable += w->type == RC_WORKER && same_job && !*w->p->env && (w->state == RC_WS_IDLE || w->state == RC_WS_STARTING || w->state == RC_WS_REGISTERED);
+		usable += w->type == RC_WORKER && same_job && !*w->p->env &&
+		          (w->state == RC_WS_IDLE || w->state == RC_WS_STARTING || w->state == RC_WS_REGISTERED);
 	}
 	RC_LIST_FOREACH (l, &pool->pops) {
 		pop *q = RC_CONTAINER(l, pop, link);

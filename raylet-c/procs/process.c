@@ -166,7 +166,8 @@ static void guardian_died(rc_procs *s, int status)
 	char text[80];
 	rc_error error;
 	if (++s->guardian_restarts > GUARDIAN_RESTARTS) {
-		rc_error_log("the guardian process ended again (%s); going on without: a killed daemon may leave processes behind", rc_exit_text(status, text));
+		rc_error_log("the guardian process ended again (%s); going on without: a killed daemon may leave processes behind",
+		             rc_exit_text(status, text));
 		return;
 	}
 	if (rc__guardian_restart(&error) != 0)
@@ -353,7 +354,8 @@ static int fork_with(rc_procs *s, plan *plan_, pid_t *ret_pid, rc_error *error)
 	waitpid(*ret_pid, NULL, 0);
 	if (strcmp(plan_->step, "lineage mark") == 0 && plan_->mark) { /* a lower hard limit: go on without */
 		if (!s->warned_mark)
-			rc_warn("processes cannot be marked (a hard limit of RLIMIT_RTTIME is set): descendants of dead workers are only found by their process group");
+			rc_warn("processes cannot be marked (a hard limit of RLIMIT_RTTIME is set): descendants of dead workers are only found by "
+			        "their process group");
 		s->warned_mark = true;
 		plan_->mark = 0;
 		plan_->step = NULL;

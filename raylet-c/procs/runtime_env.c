@@ -12,7 +12,13 @@
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/log.h"
 
-enum { RETRY_MS = 100, DEFAULT_START_TIMEOUT_MS = 30000, DEFAULT_SETUP_MS = 600 * 1000, EXTRA_MS = 60 * 1000, NO_LIMIT_MS = 24 * 3600 * 1000 };
+enum {
+	RETRY_MS = 100,
+	DEFAULT_START_TIMEOUT_MS = 30000,
+	DEFAULT_SETUP_MS = 600 * 1000,
+	EXTRA_MS = 60 * 1000,
+	NO_LIMIT_MS = 24 * 3600 * 1000
+};
 enum { STATUS_OK = 0 }; /* AgentRpcStatus */
 
 static const char get_path[] = "/get_or_create_runtime_env";

@@ -210,7 +210,7 @@ static void helpers_give_way(void)
 	run_for(1700);
 	CHECK(rc_agents_runtime_env_pid(a) == 0 && rc_agents_dashboard_pid(a) == 0);
 	busy = false;
-	for (int i = 0; i < 500 && !rc_agents_dashboard_pid(a); i++)
+	for (int i = 0; i < 500 && (!rc_agents_runtime_env_pid(a) || !rc_agents_dashboard_pid(a)); i++)
 		run_for(20);
 	CHECK(rc_agents_runtime_env_pid(a) > 0 && rc_agents_dashboard_pid(a) > 0);
 	rc_agents_stop(a, 5000, stop_loop, NULL);
