@@ -202,7 +202,7 @@ static bool is_busy(void *arg)
 static void helpers_give_way(void)
 {
 	bool busy = true;
-	rc_agents_options o = options("2.35.0", "/bin/cat", "/bin/cat");
+	rc_agents_options o = options("2.35.0", "/bin/sh -c cat", "/bin/sh -c cat"); /* a shell takes further words: --agent-id */
 	rc_agent_ports p = { -1, -1, -1, -1 };
 	o.busy = is_busy;
 	o.busy_arg = &busy;
