@@ -68,32 +68,28 @@ def joins(f):
 def calls(f, node):
     """Calls on the node's own ports without a token, with a wrong one, with the right one."""
     import grpc
-    from ray.core.generated import node_manager_pb2, node_manager_pb2_grpc, object_manager_pb2, object_manager_pb2_grpc
 
     channel = grpc.insecure_channel(f"{node.ip}:{node.record['manager_port']}")
 
-    def call(stub, method, message, token):
-        metadata = [("authorization", f"Bearer {token}")] if token else None
+    def call(method, token):
+        """The status of a call with an empty message."""
+        fn = channel.unary_unary(f"/ray.rpc.{method}", request_serializer=bytes, response_deserializer=bytes)
         try:
-            getattr(stub(channel), method)(message, metadata=metadata, timeout=10)
+            fn(b"", metadata=[("authorization", f"Bearer {token}")] if token else None, timeout=10)
             return grpc.StatusCode.OK
         except grpc.RpcError as error:
             return error.code()
 
-    wanted = [
-        (node_manager_pb2_grpc.NodeManagerServiceStub, "GetNodeStats", node_manager_pb2.GetNodeStatsRequest()),
-        (node_manager_pb2_grpc.NodeManagerServiceStub, "ShutdownRaylet", node_manager_pb2.ShutdownRayletRequest(graceful=True)),
-        (node_manager_pb2_grpc.NodeManagerServiceStub, "RequestWorkerLease", node_manager_pb2.RequestWorkerLeaseRequest()),
-        (object_manager_pb2_grpc.ObjectManagerServiceStub, "Pull", object_manager_pb2.PullRequest()),
-        (object_manager_pb2_grpc.ObjectManagerServiceStub, "Push", object_manager_pb2.PushRequest()),
-    ]
+    stats = "NodeManagerService/GetNodeStats"
+    methods = [stats, "NodeManagerService/ShutdownRaylet", "NodeManagerService/RequestWorkerLease", "NodeManagerService/Nonsense",
+               "ObjectManagerService/Pull", "ObjectManagerService/Push", "ObjectManagerService/FreeObjects"]
     with step("calls without a token or with a wrong one are refused"):
-        for stub, method, message in wanted:
+        for method in methods:
             for token in (None, WRONG, TOKEN[:-1], TOKEN + "x"):
-                code = call(stub, method, message, token)
+                code = call(method, token)
                 expect(code == grpc.StatusCode.UNAUTHENTICATED, f"{method} with {token!r}: {code}")
     with step("with the right token they are served"):
-        code = call(wanted[0][0], wanted[0][1], wanted[0][2], TOKEN)
+        code = call(stats, TOKEN)
         expect(code == grpc.StatusCode.OK, code)
     with step("health answers need no token"):
         health = channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes)
