@@ -114,7 +114,7 @@ def refused(f):
             said = node.output + f.daemon_log()[since:]
             expect(status != 0, "ray start claims success")
             expect(re.search(words, said), f"status {status}, nothing about it in: {said[-800:]}")
-            wait_for(lambda: not node.processes(), 15, lambda: "no process is left")
+            wait_for(lambda: not node.processes(), 15, "no process is left")
             note(f"{time.monotonic() - began:.1f} s")
 
 

@@ -153,7 +153,7 @@ def certificate_of_the_head(f):
         expect(any(other in w for w in argv), argv)
         f.spawn(argv, log, {**env, "RAY_gcs_rpc_server_connect_timeout_s": "5"})
         line = wait_for(lambda: [x for x in _field.read(log).splitlines() if re.search("ertificate", x)], 60,
-                        lambda: "a line about the certificate")[0]
+                        "a line about the certificate")[0]
         expect(other in line, line)
         note(line)
 
