@@ -20,8 +20,8 @@
 #include "raylet-c/procs/ports.h"
 #include "raylet-c/procs/start.h"
 
-enum { MAX_TRIES = 4, RETRY_FIRST_MS = 100, PORT_POLL_MS = 100, EXIT_TIMEOUT_MS = 10000, MAX_POPS = 100000, MAX_FINISHED_JOBS = 20000, MAX_TEXT = 600,
-       IO_IDLE_FACTOR = 30 /* of idle_threshold_ms: a new IO worker costs more than a task's worker */ };
+enum { MAX_TRIES = 4, RETRY_FIRST_MS = 100, PORT_POLL_MS = 100, EXIT_TIMEOUT_MS = 10000, MAX_POPS = 100000, MAX_FINISHED_JOBS = 20000,
+       MAX_TEXT = 600, IO_IDLE_FACTOR = 30 /* of idle_threshold_ms: a new IO worker costs more than a task's worker */ };
 
 typedef struct job {
 	rc_link link; /* pool->finished_jobs, oldest first */

@@ -99,10 +99,10 @@ def calls(f, node):
 
 def refused(f):
     begin(f)
+    wrong = os.path.join(home(f, "wrong", WRONG), ".ray", "auth_token")
     cases = {
         "a wrong token": ({"RAY_AUTH_TOKEN": WRONG}, "nauthenticated|nvalid.*token|refused"),
-        "a file with a wrong token": ({"RAY_AUTH_TOKEN": None, "RAY_AUTH_TOKEN_PATH": os.path.join(home(f, "wrong", WRONG), ".ray/auth_token")},
-                                      "nauthenticated|nvalid.*token|refused"),
+        "a file with a wrong token": ({"RAY_AUTH_TOKEN": None, "RAY_AUTH_TOKEN_PATH": wrong}, "nauthenticated|nvalid.*token|refused"),
         "no token": ({"RAY_AUTH_TOKEN": None, "HOME": home(f, "none")}, "oken"),
         "a token path that is not there": ({"RAY_AUTH_TOKEN": None, "RAY_AUTH_TOKEN_PATH": "/nonexistent/token"}, "/nonexistent/token"),
     }

@@ -21,7 +21,8 @@ class Authority:
             raise Skip("no program openssl")
         self.folder = os.path.join(folder, "tls")
         os.makedirs(self.folder)
-        self.run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=field CA", "-days", "2")
+        self.run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=field CA",
+                 "-days", "2")
 
     def run(self, *words):
         subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
