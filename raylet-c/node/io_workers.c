@@ -66,7 +66,8 @@ static void spill_ended(io_job *j, rc_view reply, const char *error)
 	size_t got = m ? m->n_spilled_objects_url : 0;
 	char text[160];
 	if (!*error && got < j->n) {
-		snprintf(text, sizeof(text), "an IO worker wrote %zu of %zu objects; its log says why (io-worker-*.out, python-core-worker-*.log)", got, j->n);
+		snprintf(text, sizeof(text), "an IO worker wrote %zu of %zu objects; its log says why (io_worker-*, python-core-spill_worker-*)", got,
+		         j->n);
 		error = text;
 	}
 	rc_store_external_spilled(n->store, j->number, m ? (const char *const *)m->spilled_objects_url : NULL, got, error);
@@ -137,8 +138,8 @@ static void popped(void *arg, rc_worker *w, rc_pop_status status, const char *te
 	char address[80];
 	snprintf(address, sizeof(address), "%s:%d", w->ip, w->port);
 	j->worker = w->id;
-	rc_call(n->rpc, address, rc_method_path(n->dialect, kinds[j->kind].method), rc_view_of(j->request.p, j->request.n), CALL_LIMIT_MS, RC_META_NONE,
-	        answered, j);
+	rc_call(n->rpc, address, rc_method_path(n->dialect, kinds[j->kind].method), rc_view_of(j->request.p, j->request.n), CALL_LIMIT_MS,
+	        RC_META_NONE, answered, j);
 }
 
 static void start(void *arg)
