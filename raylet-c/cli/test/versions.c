@@ -75,6 +75,8 @@ static void fits(void)
 	CHECK_EQ_INT(RC_FIT_PATCH, rc_versions_fit(&p, "2.60.0", "3.11.20", python));
 	CHECK_EQ_INT(RC_FIT_NONE, rc_versions_fit(&p, "2.60.0", "3.12.2", python));
 	CHECK_EQ_INT(RC_FIT_SAME, rc_versions_fit(&p, "2.60.0", "3.11", python));
+	put(config, "version = 3.1.2\n"); /* no prefix of 3.11 */
+	CHECK_EQ_INT(RC_FIT_NONE, rc_versions_fit(&p, "2.60.0", "3.11.2", python));
 	CHECK_EQ_INT(0, unlink(config));
 }
 
