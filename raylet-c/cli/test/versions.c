@@ -20,16 +20,18 @@ static void put(const char *path, const char *text)
 
 static void make_environment(void)
 {
+	static const char *const below[] = { "/lib", "/python3.11", "/site-packages", "/ray" };
 	char *version;
 
 	CHECK(mkdtemp(top) != NULL);
-	char *folders[] = { rc_sprintf("%s/lib", top), rc_sprintf("%s/lib/python3.11", top), rc_sprintf("%s/lib/python3.11/site-packages", top),
-		            rc_sprintf("%s/lib/python3.11/site-packages/ray", top) };
-	for (size_t i = 0; i < 4; i++)
-		CHECK(mkdir(folders[i], 0755) == 0);
-	ray = folders[3];
-	for (size_t i = 0; i < 3; i++)
-		free(folders[i]);
+	ray = rc_strdup(top);
+	for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+		char *longer = rc_sprintf("%s%s", ray, below[i]);
+
+		free(ray);
+		ray = longer;
+		CHECK(mkdir(ray, 0755) == 0);
+	}
 	config = rc_sprintf("%s/pyvenv.cfg", top);
 	version = rc_sprintf("%s/_version.py", ray);
 	put(version, "version = \"2.60.0\"\n");
@@ -73,6 +75,8 @@ static void fits(void)
 	CHECK_EQ_INT(RC_FIT_PATCH, rc_versions_fit(&p, "2.60.0", "3.11.20", python));
 	CHECK_EQ_INT(RC_FIT_NONE, rc_versions_fit(&p, "2.60.0", "3.12.2", python));
 	CHECK_EQ_INT(RC_FIT_SAME, rc_versions_fit(&p, "2.60.0", "3.11", python));
+	put(config, "version = 3.1.2\n"); /* no prefix of 3.11 */
+	CHECK_EQ_INT(RC_FIT_NONE, rc_versions_fit(&p, "2.60.0", "3.11.2", python));
 	CHECK_EQ_INT(0, unlink(config));
 }
 
