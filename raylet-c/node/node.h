@@ -10,6 +10,7 @@
 #include "raylet-c/base/map.h"
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/node/options.h"
+#include "raylet-c/node/trim.h"
 #include "raylet-c/objects/objects.h"
 #include "raylet-c/procs/agents.h"
 #include "raylet-c/procs/pool.h"
@@ -69,6 +70,7 @@ typedef struct rc_daemon {
 
 	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
 	bool view_posted, debug_writing;
+	rc_trim trim;
 	uint64_t last_gc_ms, last_memory_kill_ms;
 } rc_daemon;
 
