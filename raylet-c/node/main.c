@@ -226,6 +226,8 @@ static void tick(void *arg)
 	if (rc_leases_waiting(n->leases))
 		rc_leases_run(n->leases);
 	rc_drain_check(n);
+	if (rc_trim_due(&n->trim, rc_objects_bytes_in(n->objects)))
+		rc_trim_start(n->loop);
 }
 
 /* ---- from the head ---- */

@@ -10,6 +10,7 @@
 #include "raylet-c/base/map.h"
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/node/options.h"
+#include "raylet-c/node/trim.h"
 #include "raylet-c/objects/objects.h"
 #include "raylet-c/procs/agents.h"
 #include "raylet-c/procs/pool.h"
@@ -77,6 +78,7 @@ typedef struct rc_daemon {
 	rc_timer *jobs_timer; /* ending: unregister when they are answered, or now */
 	rc_enum end_reason;
 	char end_text[1024];
+	rc_trim trim;
 	uint64_t last_gc_ms, last_memory_kill_ms;
 } rc_daemon;
 

@@ -437,6 +437,11 @@ bool rc_objects_pulls_queued(const rc_objects *o)
 	return o->pulls_queued;
 }
 
+uint64_t rc_objects_bytes_in(const rc_objects *o)
+{
+	return o->stats.bytes_in;
+}
+
 void rc_objects_get_stats(const rc_objects *o, rc_objects_stats *ret)
 {
 	size_t i = 0;

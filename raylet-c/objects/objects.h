@@ -140,6 +140,7 @@ typedef struct rc_objects_stats {
 	uint64_t objects_failed;                 /* error objects stored */
 } rc_objects_stats;
 void rc_objects_get_stats(const rc_objects *o, rc_objects_stats *ret);
+uint64_t rc_objects_bytes_in(const rc_objects *o); /* the one of them that costs nothing */
 void rc_objects_debug(const rc_objects *o, rc_buf *out); /* lines for debug_state.txt */
 
 #endif

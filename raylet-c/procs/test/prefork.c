@@ -69,14 +69,15 @@ static const char fake_worker[] =
 	"import ray._private.utils\n"
 	"import ray.actor\n"
 	"if __name__ == '__main__':\n"
-	"    import json, random, resource\n"
+	"    import gc, json, random, resource\n"
 	"    def read(path):\n"
 	"        with open(path) as f:\n"
 	"            return f.read().rstrip('\\0').split('\\0')\n"
 	"    facts = dict(argv=sys.argv, orig=sys.orig_argv, env=dict(os.environ), cmdline=read('/proc/self/cmdline'), environ=read('/proc/self/environ'),\n"
 	"        job=ray._raylet.job_id(), parent=os.getppid(), group=os.getpgid(0) == os.getpid(), threads=len(os.listdir('/proc/self/task')),\n"
 	"        fds=sorted(int(f) for f in os.listdir('/proc/self/fd'))[:-1], path0=sys.path[0], file=__file__, cwd=os.getcwd(), mark=resource.getrlimit(15)[0],\n"
-	"        comm=read('/proc/self/comm'), oom=read('/proc/self/oom_score_adj'), dice=random.random(), name=__name__, main=sys.modules['__main__'].__file__)\n"
+	"        comm=read('/proc/self/comm'), oom=read('/proc/self/oom_score_adj'), dice=random.random(), name=__name__, main=sys.modules['__main__'].__file__,\n"
+	"        gc=gc.isenabled())\n"
 	"    with open(sys.argv[1], 'w') as f:\n"
 	"        json.dump(facts, f, indent=0)\n"
 	"    print('printed by a worker', flush=True)\n"
@@ -216,6 +217,7 @@ static void forked_like_executed(void)
 		CHECK(strstr(facts, "RAYLET_C_PAD") == NULL);
 		CHECK(says(facts, "\"oom\": [\n\"1000\\n\"\n]"));
 		CHECK(says(facts, "\"name\": \"__main__\""));
+		CHECK(says(facts, "\"gc\": true"));
 		CHECK(says(facts, "\"comm\": [\n\"python3\\n\"\n]"));
 		char *d = strstr(facts, "\"dice\": ");
 		dice[i] = d ? atof(d + 8) : 0;
