@@ -185,7 +185,7 @@ class Field:
         return process
 
     # -- head and nodes -----------------------------------------------------------------------
-    def start_head(self, config=None, env=None, options=(), seconds=60):
+    def start_head(self, config=None, env=None, options=(), seconds=120):
         """`config` is Ray's system config; it reaches every process of the cluster."""
         port, dashboard, agent, client = (free_port() for _ in range(4))
         self.address = f"{self.head_ip}:{port}"
@@ -245,7 +245,7 @@ class Field:
         command = [*wrap, *self.node_command(ip, **how)]
         return Node(self, self.spawn(command, log, env), log, ip, None)
 
-    def start_node(self, seconds=60, **how):
+    def start_node(self, seconds=120, **how):
         """A node that is ALIVE: see launch_node and node_command for the options."""
         before = {n["node_id"] for n in self.alive(0, 5)}
         node = self.launch_node(**how)
@@ -331,7 +331,7 @@ def _keep(temp_dir, folder):
             shutil.copytree(os.path.join(path, "logs"), os.path.join(folder, name), ignore_dangling_symlinks=True)
 
 
-def run(*scenarios, limit=120):
+def run(*scenarios, limit=240):
     """The main program of a script: parses the options, runs the scenarios, prints TAP, exits."""
     p = argparse.ArgumentParser()
     p.add_argument("--ray-bin", default=os.path.dirname(sys.executable), metavar="DIR", help="folder of the `ray` program")

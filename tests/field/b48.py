@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Report B48: every finished job leaves dead, unreaped processes.
 
-`raylet-c start --block` is process 1 of a pid namespace, as in a pod. A hundred times an actor starts a shell that leaves a
-sleep behind and exits, and another one dies by SIGKILL.
+`raylet-c start --block` is process 1 of a pid namespace, as in a pod. A hundred times, five at once, an actor starts a
+shell that leaves a sleep behind and exits, and another one dies by SIGKILL.
 """
 import os
 import subprocess
@@ -37,11 +37,11 @@ def gone(call):
         return
     raise SystemExit("an actor outlived its end")
 
-for i in range(ROUNDS):
-    a, b = Leaves.remote(), Dies.remote()
-    ray.get([a.shell.remote(), b.pid.remote()])
-    gone(a.leave.remote())
-    gone(b.die.remote())
+for i in range(ROUNDS // 5):
+    pairs = [(Leaves.remote(), Dies.remote()) for _ in range(5)]
+    ray.get([call for a, b in pairs for call in (a.shell.remote(), b.pid.remote())])
+    for call in [call for a, b in pairs for call in (a.leave.remote(), b.die.remote())]:
+        gone(call)
 print("rounds done", flush=True)
 time.sleep(600)
 """
@@ -72,7 +72,7 @@ def process_one(field):
     field.start_head()
     node = field.start_node(program=[field.raylet_c, "start", "--block"], wrap=["unshare", "-pf", "--mount-proc", "--kill-child"])
     driver = field.driver(DRIVER.replace("ROUNDS", str(ROUNDS)))
-    wait_for(lambda: "rounds done" in read(driver.log) or driver.poll() is not None, 150, f"{ROUNDS} rounds", every=0.5)
+    wait_for(lambda: "rounds done" in read(driver.log) or driver.poll() is not None, 240, f"{ROUNDS} rounds", every=0.5)
     expect("rounds done" in read(driver.log), f"the driver ended: {read(driver.log)[-1500:]}")
 
     def clean():
@@ -85,4 +85,4 @@ def process_one(field):
 
 
 if __name__ == "__main__":
-    _field.run(process_one, limit=240)
+    _field.run(process_one, limit=360)
