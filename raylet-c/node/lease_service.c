@@ -274,6 +274,8 @@ void rc_worker_lease_finished(rc_daemon *n, rc_worker *w, bool again)
 	rc_worker_note *note = rc_worker_note_of(w);
 	rc_lease *lease = note->lease;
 	note->lease = NULL;
+	if (lease)
+		rc_leases_worker_left(n->leases, lease);
 	if (again) /* before the resources: what waits for them finds the worker idle */
 		rc_pool_push(n->pool, w);
 	if (lease)

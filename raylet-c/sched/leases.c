@@ -537,6 +537,12 @@ void rc_leases_worker_failed(rc_leases *l, rc_lease *lease, rc_worker_fail why, 
 	rc_leases_run(l);
 }
 
+void rc_leases_worker_left(rc_leases *l, const rc_lease *lease)
+{
+	if (rc_map_get_id(l->by_worker, &lease->worker_id) == lease)
+		rc_map_del_id(l->by_worker, &lease->worker_id);
+}
+
 void rc_leases_finished(rc_leases *l, rc_lease *lease)
 {
 	if (lease->state != RC_LEASE_GRANTED)
@@ -544,8 +550,7 @@ void rc_leases_finished(rc_leases *l, rc_lease *lease)
 	rc_lease_class *class = lease->class_;
 	unhold(l, class);
 	forget(l, lease);
-	if (rc_map_get_id(l->by_worker, &lease->worker_id) == lease)
-		rc_map_del_id(l->by_worker, &lease->worker_id);
+	rc_leases_worker_left(l, lease);
 	l->n_granted--;
 	release_resources(l, lease);
 	release_args(l, lease);

@@ -130,6 +130,8 @@ typedef enum rc_worker_fail {
 } rc_worker_fail;
 void rc_leases_worker_failed(rc_leases *l, rc_lease *lease, rc_worker_fail why, const char *text);
 
+/* The worker was returned and may be given to another lease before rc_leases_finished, which has to follow. */
+void rc_leases_worker_left(rc_leases *l, const rc_lease *lease);
 /* The worker was returned or is dead: what it held is free again and the lease is gone. */
 void rc_leases_finished(rc_leases *l, rc_lease *lease);
 /* A worker waits in ray.get or ray.wait / goes on. Doing one twice does nothing. Actors keep their CPU, as in stock. */
