@@ -478,10 +478,12 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 static int check_folder(const char *option, const char *path, rc_error *e)
 {
 	struct stat st;
-	if (stat(path, &st) || access(path, R_OK | W_OK | X_OK))
+	if (stat(path, &st))
 		return rc_fail_errno(e, "--%s=%s cannot be used", option, path);
 	if (!S_ISDIR(st.st_mode))
 		return rc_fail(e, RC_E_INVALID, "--%s=%s is no folder", option, path);
+	if (access(path, R_OK | W_OK | X_OK))
+		return rc_fail_errno(e, "--%s=%s cannot be used", option, path);
 	return 0;
 }
 
