@@ -39,13 +39,6 @@ static void stop_loop(void *arg)
 	rc_loop_stop(((rc_daemon *)arg)->loop);
 }
 
-static void helpers_gone(void *arg)
-{
-	rc_daemon *n = arg;
-	n->agents = NULL;
-	stop_loop(n);
-}
-
 static void unregistered(void *arg, const rc_error *error, const void *reply)
 {
 	rc_daemon *n = arg;
@@ -53,7 +46,7 @@ static void unregistered(void *arg, const rc_error *error, const void *reply)
 	if (error)
 		rc_warn("the head was not told of the end: %s", error->text);
 	if (n->agents)
-		rc_agents_stop(n->agents, HELPERS_GRACE_MS, helpers_gone, n);
+		rc_agents_stop(n->agents, HELPERS_GRACE_MS, stop_loop, n);
 	else
 		stop_loop(n);
 }
@@ -501,6 +494,19 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 		n->memory_timer = rc_timer_start(n->loop, memory_ms, memory_ms, rc_memory_check, n);
 }
 
+/* Workers and helpers keep their files there: without it each of them would fail by itself, later. */
+static int check_folder(const char *option, const char *path, rc_error *e)
+{
+	struct stat st;
+	if (stat(path, &st))
+		return rc_fail_errno(e, "--%s=%s cannot be used", option, path);
+	if (!S_ISDIR(st.st_mode))
+		return rc_fail(e, RC_E_INVALID, "--%s=%s is no folder", option, path);
+	if (access(path, R_OK | W_OK | X_OK))
+		return rc_fail_errno(e, "--%s=%s cannot be used", option, path);
+	return 0;
+}
+
 static void register_node(rc_daemon *n)
 {
 	const rc_options *o = &n->options;
@@ -571,8 +577,9 @@ static void connected(void *ctx)
 	n->v235 = rc_method_path(n->dialect, RC_M_GET_AGENT_PIDS) == NULL;
 	n->state = RC_REGISTERING;
 	rc_agents_options a = agents_options(n);
-	if (check_versions(n, &e) || rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) || build_store(n, &e) ||
-	    build_server(n, &e)) {
+	if (check_versions(n, &e) || check_folder("session_dir", n->options.session_dir, &e) || check_folder("log_dir", n->options.log_dir, &e) ||
+	    rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) ||
+	    build_store(n, &e) || build_server(n, &e)) {
 		rc_daemon_end(n, 1, RC_V_DEATH_UNEXPECTED, "%s", e.text);
 		return;
 	}
@@ -608,8 +615,10 @@ static void take_down(rc_daemon *n)
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);
-	if (n->pool)
+	if (n->pool) {
+		rc_worker_notes_free(n);
 		rc_pool_destroy(n->pool);
+	}
 	rc_prefork_destroy(n->prefork);
 	rc_runtime_envs_destroy(n->runtime_envs);
 	if (n->procs)

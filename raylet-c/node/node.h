@@ -156,6 +156,7 @@ typedef struct rc_worker_note { /* rc_worker.user */
 	rc_worker_end_info end;
 } rc_worker_note;
 rc_worker_note *rc_worker_note_of(rc_worker *w); /* made on first use */
+void rc_worker_notes_free(rc_daemon *n); /* at the end, of the workers that are left */
 void rc_worker_registered(rc_client *c, rc_worker *w);
 /* Good-bye message: type and texts as sent. */
 void rc_worker_goodbye(rc_client *c, int type, rc_view detail, rc_view exception);

@@ -1,7 +1,8 @@
 /* The raylet socket: what workers and drivers of this node say. One table of messages, a handler for each: decode, act, answer.
  *
  * A client that sends what it may not (malformed, unknown, out of order) is closed with a line in the log; its process is
- * then treated as any worker whose connection broke. Limits: 64 MiB a frame, 10,000 open waits and as many open gets a client.
+ * then treated as any worker whose connection broke. Limits: 64 MiB a frame, 10,000 open waits and as many open gets a client,
+ * and the objects that all of them wait for (rc_objects_room).
  *
  * 2.35.0 sends UNBLOCKED after almost every step, also when nothing was blocked: it is idempotent. */
 #include <stdio.h>
@@ -49,8 +50,10 @@ static void send_local(rc_client *c, rc_local kind, const rc_buf *body)
 		rc_conn_send(c->conn, type, body->p, body->n);
 }
 
-static int refs_of(const rc_local_objects *o, rc_object_ref **ret, rc_error *e)
+static int refs_of(rc_client *c, const rc_local_objects *o, rc_object_ref **ret, rc_error *e)
 {
+	if (rc_objects_room(c->node->objects, o->n, e))
+		return -1;
 	rc_object_ref *refs = rc_alloc((o->n ? o->n : 1) * sizeof(*refs));
 	for (size_t i = 0; i < o->n; i++)
 		if (!rc_object_ref_from_local(o, i, &refs[i], e)) {
@@ -134,7 +137,7 @@ static int on_get(rc_client *c, rc_view body, rc_error *e)
 {
 	rc_get_objects m;
 	rc_object_ref *refs;
-	if (rc_decode_get_objects(c->node->dialect, body, &m, e) || refs_of(&m.objects, &refs, e))
+	if (rc_decode_get_objects(c->node->dialect, body, &m, e) || refs_of(c, &m.objects, &refs, e))
 		return -1;
 	void *key = c;
 	if (!c->node->v235) {
@@ -219,7 +222,7 @@ static int on_wait(rc_client *c, rc_view body, rc_error *e)
 {
 	rc_wait m;
 	rc_object_ref *refs;
-	if (rc_decode_wait(c->node->dialect, body, &m, e) || refs_of(&m.objects, &refs, e))
+	if (rc_decode_wait(c->node->dialect, body, &m, e) || refs_of(c, &m.objects, &refs, e))
 		return -1;
 	if (m.needed < 0)
 		m.needed = 0;
@@ -262,7 +265,7 @@ static int on_wait_actor_args(rc_client *c, rc_view body, rc_error *e)
 {
 	rc_wait_actor_args m;
 	rc_object_ref *refs;
-	if (rc_decode_wait_actor_args(c->node->dialect, body, &m, e) || refs_of(&m.objects, &refs, e))
+	if (rc_decode_wait_actor_args(c->node->dialect, body, &m, e) || refs_of(c, &m.objects, &refs, e))
 		return -1;
 	client_wait *w = wait_new(c, e);
 	if (w) {
@@ -303,6 +306,8 @@ static int on_subscribe_ready(rc_client *c, rc_view body, rc_error *e)
 	rc_view object;
 	rc_local_address owner;
 	if (rc_decode_subscribe_ready(c->node->dialect, body, &object, &owner, e))
+		return -1;
+	if (rc_objects_room(c->node->objects, 1, e))
 		return -1;
 	rc_object_ref ref = { .id = rc_id_from(object.p, object.n) };
 	rc_owner_from_local(&owner, &ref.owner);

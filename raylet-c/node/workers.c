@@ -45,6 +45,12 @@ static void note_free(rc_worker *w)
 	free(note);
 }
 
+void rc_worker_notes_free(rc_daemon *n)
+{
+	for (rc_worker *w = NULL; (w = rc_pool_next(n->pool, w));)
+		note_free(w);
+}
+
 /* ---- why a leased worker ended, for its owner ---- */
 
 typedef struct failure {

@@ -93,6 +93,9 @@ void rc_objects_free(rc_objects *o, const rc_id *ids, size_t n, bool local_only)
  * come any more (its owner died, it was freed) becomes local too: as an error object whose metadata is the decimal
  * ErrorType. Request numbers are never 0 and never used again. */
 
+/* Whether n more objects may be waited for: to be asked before what a worker wants is passed on to the functions below. */
+int rc_objects_room(const rc_objects *o, size_t n, rc_error *e) RC_WARN_UNUSED;
+
 /* RC_L_GET_OBJECTS: no callback; the worker then reads from the store. `client` names the worker (any pointer, e.g. its
  * connection); its gets add up until cancelled. An object that goes again before that is fetched again, unless fetch_only
  * (2.35.0: a first try that no cancel follows): then each is done when it has come once. */

@@ -10,7 +10,7 @@
 
 #include "raylet-c/base/log.h"
 
-enum { MAX_USES = 8000000 }; /* workers drive this: beyond it gets and subscriptions are refused and logged */
+enum { MAX_USES = 8000000 }; /* workers drive this: see rc_objects_room */
 
 typedef struct client {
 	void *key;
@@ -151,12 +151,11 @@ static void settle(rc__om_request *r)
 	}
 }
 
-static bool too_many(rc_objects *o, size_t n)
+int rc_objects_room(const rc_objects *o, size_t n, rc_error *e)
 {
 	if (o->n_uses + n <= MAX_USES)
-		return false;
-	rc_error_log("a request for %zu objects is refused: %zu are being waited for already", n, o->n_uses);
-	return true;
+		return 0;
+	return rc_fail(e, RC_E_FULL, "%zu more objects: %zu are being waited for already, the limit is %d", n, o->n_uses, MAX_USES);
 }
 
 /* Adds those refs that the request does not have yet. A want that is local already counts at once. */
@@ -325,7 +324,7 @@ void rc_objects_get(rc_objects *o, void *key, const rc_object_ref *refs, size_t 
 	client *c;
 	rc__om_request *r;
 
-	if (n == 0 || too_many(o, n))
+	if (n == 0)
 		return;
 	c = client_find(o, key, true);
 	r = c->get[fetch_only];
@@ -357,8 +356,6 @@ void rc_objects_subscribe_ready(rc_objects *o, void *key, const rc_object_ref *r
 	client *c;
 	rc__om_request *r;
 
-	if (too_many(o, 1))
-		return;
 	c = client_find(o, key, true);
 	r = request_new(o, RC__OM_R_READY, RC__OM_WAIT, arg);
 	r->ready_fn = fn;

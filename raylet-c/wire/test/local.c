@@ -637,6 +637,31 @@ static void names_the_fault(void)
 	           "\x0c\0\0\0\0\0\x06\0\x08\0\x04\0\x06\0\0\0\x04\0\0\0\0\0\0\x40", 24);
 }
 
+/* Entries of a vector may all point at one text: few bytes for very many objects. */
+static void names_too_many(void)
+{
+	enum { N = (1 << 20) + 1, VECTOR = 20 };
+	static const uint8_t head[VECTOR] = { 12, 0, 0, 0, 0, 0, 6, 0, 8, 0, 4, 0, 6, 0, 0, 0, 4, 0, 0, 0 };
+	size_t size = VECTOR + 4 + 4 * (size_t)N + 4 + 28;
+	body b = { calloc(1, size), size };
+	uint32_t n = N, length = 28;
+	rc_error e = { 0 };
+
+	memcpy(b.p, head, sizeof head);
+	memcpy(b.p + VECTOR, &n, 4);
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t distance = 4 * (N - i);
+		memcpy(b.p + VECTOR + 4 + 4 * (size_t)i, &distance, 4);
+	}
+	memcpy(b.p + VECTOR + 4 + 4 * (size_t)N, &length, 4);
+	CHECK_EQ_INT(-1, decode_any(new, RC_L_GET_OBJECTS, view(b), &e));
+	CHECK_STR("AsyncGetObjectsRequest: object_ids has 1048577 entries, the limit is 1048576", e.text);
+	n = N - 1;
+	memcpy(b.p + VECTOR, &n, 4);
+	CHECK_EQ_INT(0, decode_any(new, RC_L_GET_OBJECTS, view(b), &e));
+	free(b.p);
+}
+
 static void other_dialect(void)
 {
 	rc_register_client reg;
@@ -657,6 +682,7 @@ int main(void)
 	old = rc_dialect_find("2.35.0", NULL);
 	new = rc_dialect_find("2.60.0", NULL);
 	RUN(kinds, "type numbers map to kinds and back, unknown ones to none");
+	RUN(names_too_many, "a message that names more objects than allowed is refused");
 	RUN(every_release_has_a_layout, "every release with a dialect has a layout of its raylet socket");
 	RUN(requests, "what stock workers and drivers sent is read, every field");
 	RUN(replies, "replies read as a stock raylet's replies do");
