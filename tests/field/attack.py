@@ -6,7 +6,6 @@ runs a task afterwards, has no more descriptors than before, and ends cleanly. W
 reports fail the scenario.
 """
 import contextlib
-import ctypes
 import math
 import os
 import random
@@ -191,7 +190,15 @@ class Target:
     def connect(self, path):
         s = socket.socket(socket.AF_UNIX)
         s.settimeout(20)
-        s.connect(path)
+
+        def connected():
+            try:
+                s.connect(path)
+            except BlockingIOError:  # more wait to be accepted than the kernel keeps
+                return False
+            return True
+
+        wait_for(connected, 20, f"{path} takes a connection", 0.01)
         return s
 
     def register(self, worker_id=None, kind=1, pid=None):
@@ -748,21 +755,12 @@ def bad_starts(field):
         ("a used port", {"node_manager_port": str(busy)}, f"{busy}.*node_manager_port|node_manager_port.*{busy}|{busy}"),
         ("a session folder that is not there", {"session_dir": f"{scratch}/gone", "log_dir": f"{scratch}/gone/logs"}, "session_dir=.*gone.*No such file"),
         ("a session folder that is a file", {"session_dir": plain, "log_dir": plain}, "scratch/file is no folder"),
-        ("no memory folder", {"plasma_directory": f"{scratch}/nowhere"}, "nowhere"),
-        ("a memory folder that is read-only", {"plasma_directory": "/proc/self"}, "/proc/self"),
-        ("a memory size that is no number", {"object_store_memory": "lots"}, "object_store_memory.*lots|lots"),
-        ("a negative memory size", {"object_store_memory": "-5"}, "object_store_memory|-5"),
-        ("amounts that are no numbers", {"static_resource_list": "CPU,nan"}, "nan"),
-        ("labels that are not JSON", {"labels": "{\x01"}, "labels"),
-        ("another cluster id", {"cluster_id" if t.v235 else "cluster-id": "ab" * 28}, "cluster"),
     ]
     shm = set(os.listdir("/dev/shm"))
     for what, change, words in cases:
         argv = []
         options = {**own, **change}
         key = lambda w: w.lstrip("-").split("=", 1)[0]
-        if any(key(w).startswith("cluster") for w in t.argv):
-            options = {k.replace("cluster-id", "cluster_id"): v for k, v in options.items()}
         for word in t.argv:
             name = key(word)
             if name in ("stdout_filepath", "stderr_filepath"):
@@ -770,12 +768,6 @@ def bad_starts(field):
             if name == "node_id":
                 options["node_id"] = os.urandom(28).hex()
             argv.append(f"--{name}={options.pop(name)}" if word.startswith("--") and name in options else word)
-        if any(k in change for k in options):
-            missing = [k for k in change if k in options]
-            if any(k in ("cluster_id",) for k in missing):
-                note(f"{what}: the release has no such option")
-                continue
-            argv += [f"--{k}={options[k]}" for k in missing]
         log = field.log_path("start")
         p = field.spawn(argv, log, SANITIZED, executable=f"/proc/{t.pid}/exe")
         try:
@@ -799,33 +791,5 @@ def bad_starts(field):
     t.ends()
 
 
-def full_disk(field):
-    """The session's disk is full while the node logs and spills: tasks go on, nothing dies."""
-    # In a mount namespace of its own, so that the file system goes with the last process.
-    libc = ctypes.CDLL(None)
-    if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None) or \
-            libc.mount(b"tmpfs", field.temp_dir.encode(), b"tmpfs", 0, b"size=100m"):
-        raise _field.Skip("cannot mount a small file system here")
-    t = Target(field, store=80_000_000)
-    hog = os.path.join(field.temp_dir, "hog")
-    with open(hog, "wb") as f, contextlib.suppress(OSError):
-        while True:
-            f.write(b"\0" * 65536)
-            f.flush()
-    owner = b"\1" * 28
-    with t.connect(t.plasma_socket) as s:
-        for _ in range(20):
-            s.sendall(frame(1, flat(os.urandom(28), owner, b"127.0.0.1", ("i", 1), owner, ("b", 0), ("q", 10_000_000), ("q", 0), ("i", 0),
-                                    ("i", 0), ("b", 1))))
-            answer(s)
-        t.alive("a full disk")
-    for _ in range(3):
-        t.send(t.raylet_socket, frame(7777))
-    t.alive("a full disk")
-    os.unlink(hog)
-    t.intact()
-    t.ends()
-
-
 if __name__ == "__main__":
-    _field.run(both_sockets, every_rpc, not_grpc, no_descriptors, helpers_stopped, bad_starts, full_disk, limit=170)
+    _field.run(both_sockets, every_rpc, not_grpc, no_descriptors, helpers_stopped, bad_starts, limit=170)
