@@ -6,6 +6,7 @@ something on a machine that does other work too. For a ray package where `raylet
 """
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import time
@@ -143,6 +144,7 @@ def main():
         ray.shutdown()
     finally:
         cluster.stop()
+    shutil.rmtree(cluster.temp_dir, ignore_errors=True)
 
 
 if __name__ == "__main__":
