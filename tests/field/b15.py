@@ -51,7 +51,7 @@ print("seen", *ray.get(n.see.remote(PIDS)), flush=True)
 """
 
 
-def line(driver, word, seconds=60):
+def line(driver, word, seconds=150):
     def look():
         ended = driver.poll()  # before its output is read
         for text in read(driver.log).splitlines():
@@ -73,7 +73,7 @@ def interrupted(field):
     second = field.driver(SECOND.replace("PIDS", repr(pids)))
     wait_for(lambda: "seen" not in read(second.log) and second.poll() is None, 5, "the second driver runs")
     os.kill(first.pid, signal.SIGINT)
-    seen = line(second, "seen", 40)
+    seen = line(second, "seen", 90)
     expect(seen.startswith("[] "), f"alive when the GPU was given on: {seen}")
 
 
@@ -87,9 +87,9 @@ time.sleep(1)
 os.kill(pid, 9)
 print("seen", *ray.get(asked), flush=True)
 """)
-    seen = line(driver, "seen", 60)
+    seen = line(driver, "seen", 90)
     expect(seen.startswith("[] "), f"alive when the GPU was given on: {seen}")
 
 
 if __name__ == "__main__":
-    _field.run(interrupted, killed)
+    _field.run(interrupted, killed, limit=300)
