@@ -39,7 +39,7 @@ def agent_http(node):
 
 
 def only_the_log_folder(f):
-    f.start_head()
+    f.start_head(seconds=120)
     node = f.start_node(num_cpus=1)
     head = f"http://127.0.0.1:{f.dashboard}"
     logs = f.session_logs()

@@ -30,7 +30,7 @@ def begin(f):
     f.more = env
     plain = f.environment
     f.environment = lambda e=None, mark="": plain({**env, **(e or {})}, mark)
-    f.start_head()
+    f.start_head(seconds=120)
 
 
 def raylet_line(f, since):

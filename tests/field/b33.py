@@ -68,7 +68,7 @@ def listening(pids):
 
 def good_set(f):
     ca = begin(f)
-    f.start_head()
+    f.start_head(seconds=120)
     node = f.start_node(num_cpus=2, resources={"n": 1}, env=ca.env("node", f"IP:127.0.0.1,DNS:localhost,IP:{_field.NET}.11"))
     expect(node.ip == f"{_field.NET}.11", node.ip)
     with step("ray health-check answers"):
@@ -116,7 +116,7 @@ def good_set(f):
 def own_certificate(f):
     """The node's certificate does not list the address by which others connect to it."""
     ca = begin(f)
-    f.start_head()
+    f.start_head(seconds=120)
     with step("the node ends and names its address and the names in its certificate"):
         began = time.monotonic()
         env = ca.env("node", DNS_ONLY)
@@ -132,7 +132,7 @@ def own_certificate(f):
 def certificate_of_the_head(f):
     """The head's certificate does not list the address by which the node connects."""
     ca = begin(f)
-    f.start_head()
+    f.start_head(seconds=120)
     env = ca.env("good", f"IP:127.0.0.1,IP:{_field.NET}.11")
     good = f.start_node(num_cpus=1, env=env)
     words = open(f"/proc/{good.raylet}/cmdline", "rb").read().decode().split("\0")[:-1]

@@ -16,7 +16,7 @@ def entry(ray, node):
 
 def compared(f):
     """What the head has of our node and of a stock one that was started with the same flags."""
-    f.start_head()
+    f.start_head(seconds=120)
     labels = json.dumps(LABELS) if not _b.is_260(f) else ",".join(f"{k}={v}" for k, v in LABELS.items())
     options = (*FLAGS, f"--labels={labels}", "--memory=500000000")
     nodes = {
@@ -65,7 +65,7 @@ def selectors_find(f, ray, node, custom):
 
 def host_name(f):
     """A host name as address of the node."""
-    f.start_head()
+    f.start_head(seconds=120)
     labels = json.dumps(LABELS) if not _b.is_260(f) else ",".join(f"{k}={v}" for k, v in LABELS.items())
     node = f.start_node(ip="localhost", options=(*FLAGS, f"--labels={labels}"), resources={"special": 2})
     ray = _b.connect(f)
@@ -77,4 +77,4 @@ def host_name(f):
 
 
 if __name__ == "__main__":
-    _field.run(compared, host_name)
+    _field.run(compared, host_name, limit=240)
