@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the scripts of field reports on one Ray release, one after the other, and prints a line of what passed.
+# Runs the scripts of this folder on one Ray release, one after the other, and prints a line of what passed.
 #
 #   tests/field/run.sh VENV [--only PATTERN] [--logs DIR]      VENV: an environment with Ray, and our daemon put in place
 #
@@ -21,7 +21,7 @@ done
 passed=0 failed=0 skipped=0
 text=$(mktemp)
 trap 'rm -f "$text"' EXIT
-for script in "$here"/b[0-9]*.py; do
+for script in "$here"/[a-z]*.py; do
 	name=$(basename "$script" .py)
 	[[ $name =~ $only ]] || continue
 	nice "$venv/bin/python" "$script" --ray-bin "$venv/bin" ${logs[@]+"${logs[@]}"} 2>&1 | tee "$text"
