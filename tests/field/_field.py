@@ -328,7 +328,7 @@ def _keep(temp_dir, folder):
         if name.endswith(".out") or name.endswith(".py"):
             shutil.copy(path, folder)
         elif name.startswith("session_2") and os.path.isdir(os.path.join(path, "logs")):
-            shutil.copytree(os.path.join(path, "logs"), os.path.join(folder, name), ignore_dangling_symlinks=True)
+            shutil.copytree(os.path.join(path, "logs"), os.path.join(folder, name), symlinks=True)
 
 
 def run(*scenarios, limit=240):
