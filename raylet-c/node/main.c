@@ -393,7 +393,11 @@ static void build_objects(rc_daemon *n)
 		.pull_timeout_ms = (unsigned)rc_gcs_config_int(n->gcs, "object_manager_pull_timeout_ms", 0),
 		.report_batch = (unsigned)rc_gcs_config_int(n->gcs, "max_object_report_batch_size", 0),
 		.args_memory_fraction = rc_gcs_config_double(n->gcs, "max_task_args_memory_fraction", 0),
+		.fetch_fail_timeout_ms = (unsigned)rc_gcs_config_int(n->gcs, "fetch_fail_timeout_milliseconds", 0),
 	};
+	int64_t free_period_ms = rc_gcs_config_int(n->gcs, "free_objects_period_milliseconds", 0);
+	if (free_period_ms > 0)
+		o.free_period_ms = (unsigned)free_period_ms;
 	n->objects = rc_objects_create(&o, &objects_ops, n);
 }
 
