@@ -266,11 +266,11 @@ def both_sockets(field):
             ("an unknown type", frame(7777), "type 7777"),
             ("a negative type", frame(-3), "type -3"),
         ):
-            before = len(t.log())
+            before = t.field.log_sizes()
             expect(t.send(path, data) is not None, f"{name}: {what}: the connection is still open")
             t.alive(what)
-            wait_for(lambda: words in t.log()[before:], 10, f"{name}: the log names {what} ({words}): {t.log()[before:]}")
-            lines = t.log()[before:].count(words)
+            wait_for(lambda: words in t.field.daemon_log(before), 10, f"{name}: the log names {what} ({words}): {t.field.daemon_log(before)}")
+            lines = t.field.daemon_log(before).count(words)
             expect(lines == 1, f"{name}: {what}: {lines} lines in the log")
         with t.connect(path) as s:  # a message that ends in the middle
             s.sendall(frame(1, b"half", length=1000))
@@ -290,10 +290,10 @@ def both_sockets(field):
         ("port 70000", [t.register(), frame(t.kind("announce"), flat(("i", 70000), b""))], "70000"),
     ]
     for what, frames, words in order:
-        before = len(t.log())
+        before = t.field.log_sizes()
         expect(t.send(raylet, *frames) is not None, f"{what}: the connection is still open")
         t.alive(what)
-        wait_for(lambda: re.search(words, t.log()[before:]), 10, f"the log names {what} ({words}): {t.log()[before:]}")
+        wait_for(lambda: re.search(words, t.field.daemon_log(before)), 10, f"the log names {what} ({words}): {t.field.daemon_log(before)}")
     # Allowed, if absurd: endless waits, negative counts, releases and cancels of nothing, calls to free what is not there.
     with t.connect(raylet) as s:
         s.sendall(t.register())
@@ -321,10 +321,10 @@ def both_sockets(field):
     answer(a)
     for s, what, body, words in ((b, "abort", mine, "is not being created by the client"), (b, "seal", mine, "cannot be sealed"),
                                  (b, "seal", os.urandom(28), "cannot be sealed"), (a, "abort", os.urandom(28), "is not being created")):
-        before = t.log().count(words)
+        before = t.field.log_sizes()
         s.sendall(frame(from_store[what], flat(body)))
         answer(s)
-        wait_for(lambda: t.log().count(words) > before, 10, f"the log names the {what} of what is not its own")
+        wait_for(lambda: words in t.field.daemon_log(before), 10, f"the log names the {what} of what is not its own")
     a.sendall(frame(from_store["seal"], flat(mine)))
     answer(a)
     a.sendall(frame(from_store["seal"], flat(mine)))  # twice
