@@ -28,7 +28,8 @@
 #include "raylet-c/node/stock.h"
 #include "raylet-c/rpc/security.h"
 
-enum { TICK_MS = 100, DEBUG_MS = 10000, HELPERS_GRACE_MS = 3000, CHILDREN_WAIT_MS = 3000, JOBS_WAIT_MS = 2000 };
+enum { TICK_MS = 100, DEBUG_MS = 10000, HELPERS_GRACE_MS = 3000, CHILDREN_WAIT_MS = 3000, JOBS_WAIT_MS = 2000,
+       END_LIMIT_S = 20 /* more than the waits of an end together */ };
 
 /* The mark by which `raylet-c` knows an installed daemon from Ray's own. */
 const char rc_daemon_mark[] __attribute__((used)) = RC_DAEMON_MARK;
@@ -79,6 +80,16 @@ void rc_daemon_end_job(rc_daemon *n, const rc_id *job)
 	rc_gcs_mark_job_finished(n->gcs, job, job_finished, n);
 }
 
+/* Whatever keeps the loop: an end must not hang. The guardian ends workers and helpers. */
+static void overdue(int signum)
+{
+	static const char text[] = "(raylet) the node's end took more than 20 s: it is cut short\n";
+	(void)signum;
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+		_exit(2);
+	_exit(1);
+}
+
 void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *format, ...)
 {
 	char text[1024];
@@ -92,6 +103,8 @@ void rc_daemon_end(rc_daemon *n, int exit_status, rc_enum reason, const char *fo
 	bool known_to_head = n->state >= RC_REGISTERING;
 	n->state = RC_ENDING;
 	n->exit_status = exit_status;
+	signal(SIGALRM, overdue);
+	alarm(END_LIMIT_S);
 	if (n->procs)
 		rc_procs_terminate_all(n->procs);
 	n->end_reason = reason;
