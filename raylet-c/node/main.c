@@ -636,6 +636,7 @@ static void take_down(rc_daemon *n)
 	if (n->pool) {
 		rc_worker_notes_free(n);
 		rc_pool_destroy(n->pool);
+		n->pool = NULL; /* calls to workers that are still open end in rc_rpc_destroy: what they touch must know */
 	}
 	rc_prefork_destroy(n->prefork);
 	rc_runtime_envs_destroy(n->runtime_envs);
@@ -643,6 +644,8 @@ static void take_down(rc_daemon *n)
 		rc_procs_destroy(n->procs, CHILDREN_WAIT_MS);
 	rc_gcs_destroy(n->gcs);
 	rc_objects_destroy(n->objects);
+	n->gcs = NULL;
+	n->objects = NULL;
 	rc_rpc_destroy(n->rpc);
 	rc_leases_destroy(n->leases);
 	rc_store_destroy(n->store);

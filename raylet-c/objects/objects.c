@@ -434,7 +434,7 @@ bool rc_objects_serve(rc_objects *o, rc_request *r, rc_method method, rc_view by
 
 bool rc_objects_pulls_queued(const rc_objects *o)
 {
-	return o->pulls_queued;
+	return o && o->pulls_queued;
 }
 
 uint64_t rc_objects_bytes_in(const rc_objects *o)

@@ -129,7 +129,7 @@ void rc_objects_client_gone(rc_objects *o, void *client);
 
 /* ---- what others report ---- */
 
-bool rc_objects_pulls_queued(const rc_objects *o); /* some request waits for room in the store */
+bool rc_objects_pulls_queued(const rc_objects *o); /* some request waits for room in the store; NULL is fine */
 
 typedef struct rc_objects_stats {
 	uint64_t gets, waits, fetches;           /* open requests */

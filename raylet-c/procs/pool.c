@@ -581,11 +581,13 @@ void rc__pool_pump(rc_pool *pool)
 
 rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id)
 {
-	return rc_map_get_id(pool->by_id, worker_id);
+	return pool ? rc_map_get_id(pool->by_id, worker_id) : NULL;
 }
 
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w)
 {
+	if (!pool)
+		return NULL;
 	const rc_link *l = w ? w->p->link.next : pool->workers.next;
 	return l == &pool->workers ? NULL : of_private(RC_CONTAINER((rc_link *)(uintptr_t)l, struct rc_worker_private, link));
 }

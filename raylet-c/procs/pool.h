@@ -169,7 +169,7 @@ void rc_pool_exit_answered(rc_pool *pool, rc_worker *w, bool answered, bool succ
 /* Ends it: force: SIGKILL with all descendants at once, else SIGTERM first. cause goes into the text of ops.died. */
 void rc_pool_kill(rc_pool *pool, rc_worker *w, bool force, const char *cause);
 
-/* ---- looking ---- */
+/* ---- looking; pool NULL (the node ends): there is none ---- */
 rc_worker *rc_pool_find(const rc_pool *pool, const rc_id *worker_id); /* registered ones, drivers too */
 /* for (rc_worker *w = NULL; (w = rc_pool_next(pool, w)); ) : all, drivers and STARTING ones too. fn must not end w. */
 rc_worker *rc_pool_next(const rc_pool *pool, const rc_worker *w);

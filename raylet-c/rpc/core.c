@@ -258,8 +258,11 @@ void rc_rpc_destroy(rc_rpc *rpc)
 		return;
 	rpc->closing = true;
 	rc_timer_stop(rpc->sweep);
-	rc__server_stop(rpc);
+	/* Our own calls first: what they tell may be the answer to a request that waits for it. The rest is answered after that. */
 	rc__channels_cancel(rpc);
+	while (rc_map_count(rpc->calls))
+		rc__mailbox_turn(rpc->box);
+	rc__server_stop(rpc);
 	/* Answers that were just given get a moment to leave; peers that read none of it do not hold us up. */
 	rc__mailbox_wait(rpc->box, rc_now_ms() + LAST_ANSWERS_MS);
 	rc__server_cancel(rpc);

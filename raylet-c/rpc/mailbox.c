@@ -106,6 +106,15 @@ void rc__let_go(rc__mailbox *box)
 	pthread_mutex_unlock(&box->lock);
 }
 
+void rc__mailbox_turn(rc__mailbox *box)
+{
+	pthread_mutex_lock(&box->lock);
+	while (!box->first)
+		pthread_cond_wait(&box->changed, &box->lock);
+	pthread_mutex_unlock(&box->lock);
+	empty(box);
+}
+
 void rc__mailbox_wait(rc__mailbox *box, uint64_t until_ms)
 {
 	struct timespec until = { .tv_sec = (time_t)(until_ms / 1000), .tv_nsec = (long)(until_ms % 1000) * 1000000 };

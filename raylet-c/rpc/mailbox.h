@@ -43,6 +43,8 @@ void rc__mailbox_close(rc__mailbox *box);
 void rc__mail(rc__mailbox *box, rc__op *op, bool ok); /* to the loop; any thread */
 void rc__hold(rc__mailbox *box);                      /* live + 1; any thread */
 void rc__let_go(rc__mailbox *box);                    /* live - 1; any thread. The rc_rpc may be gone afterwards */
+/* On the loop thread: handles what is in, after waiting for the first of it. */
+void rc__mailbox_turn(rc__mailbox *box);
 /* Handles what comes in until live is 0, or until that time (rc_now_ms). Loop thread, not inside a callback of this module. */
 void rc__mailbox_wait(rc__mailbox *box, uint64_t until_ms);
 

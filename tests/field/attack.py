@@ -530,6 +530,25 @@ def every_rpc(field):
     t.ends()
 
 
+def silent_driver(field):
+    """A driver whose port takes calls and answers none: the node asks it for figures, and ends while the answers are out."""
+    t = Target(field)
+    rpc = Rpc(t)
+    from ray.core.generated import node_manager_pb2
+
+    with socket.create_server(("127.0.0.1", 0)) as door, t.connect(t.raylet_socket) as s:
+        s.sendall(t.register() + frame(t.kind("announce"), flat(("i", door.getsockname()[1]), b"silent")))
+        wait_for(lambda: "came: silent" in t.log(), 20, "the silent driver is known")
+        calls = [rpc.start(f"/ray.rpc.NodeManagerService/{name}", getattr(node_manager_pb2, name + "Request")().SerializeToString(), 60)
+                 for name in ("GetNodeStats", "GetObjectsInfo", "GetTasksInfo")]
+        door.settimeout(20)
+        asked, _ = door.accept()
+        t.ends()
+        asked.close()
+        for call in calls:
+            expect(call.exception(10) is not None or call.result() is not None, "a call without an end")
+
+
 def amounts(t, rpc):
     """Bundles and leases with amounts that nobody has."""
     from ray.core.generated import common_pb2, node_manager_pb2
@@ -792,4 +811,4 @@ def bad_starts(field):
 
 
 if __name__ == "__main__":
-    _field.run(both_sockets, every_rpc, not_grpc, no_descriptors, helpers_stopped, bad_starts, limit=170)
+    _field.run(both_sockets, every_rpc, silent_driver, not_grpc, no_descriptors, helpers_stopped, bad_starts, limit=170)

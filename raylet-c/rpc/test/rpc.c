@@ -589,6 +589,34 @@ static void destroy_in_flight(void)
 	close(fd);
 }
 
+static void answers_held(void *arg, int status, rc_view reply, const char *detail)
+{
+	(void)arg, (void)reply, (void)detail;
+	CHECK_EQ_INT(RC_RPC_CANCELLED, status);
+	for (int i = 0; i < peer.held_n; i++)
+		rc_reply(peer.held[i], rc_view_str("late"));
+}
+
+static void destroy_lets_calls_answer(void)
+{
+	int port, silent, fd = listener(&silent);
+	CHECK(!listen(fd, 16));
+	rc_rpc *rpc = node(&port), *client = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
+	outcome o[2] = { 0 };
+	for (int i = 0; i < 2; i++)
+		rc_call(client, at(port), "/t.Test/Hold", rc_view_str("x"), 0, RC_META_NONE, note, &o[i]);
+	CHECK(wait_for(two_held, NULL, WAIT_MS));
+	rc_call(rpc, at(silent), "/t.Test/Echo", rc_view_str("x"), 0, RC_META_NONE, answers_held, NULL);
+	rc_rpc_destroy(rpc);
+	for (int i = 0; i < 2; i++) {
+		CHECK(wait_for(answered, &o[i], WAIT_MS));
+		CHECK_EQ_INT(RC_RPC_OK, o[i].status);
+		CHECK_EQ_INT(4, o[i].n);
+	}
+	rc_rpc_destroy(client);
+	close(fd);
+}
+
 static void calls_again(void *arg, int status, rc_view reply, const char *detail)
 {
 	(void)reply;
@@ -1210,6 +1238,7 @@ int main(void)
 	RUN(pieces, "a sliced method gets the pieces as received");
 	RUN(many_calls, "three thousand calls at once are all answered");
 	RUN(destroy_in_flight, "destroy with calls in flight tells each of them and gives lent bytes back");
+	RUN(destroy_lets_calls_answer, "a request that waits for a call of the server's own is answered by its end, once");
 	RUN(destroy_ends_repeated_calls, "a callback that calls again does not keep destroy from ending");
 	RUN(last_answer_leaves, "an answer that was given just before destroy reaches its caller");
 	RUN(calls_are_limited, "calls over the limit are refused until others are answered");
