@@ -539,8 +539,9 @@ def silent_driver(field):
     with socket.create_server(("127.0.0.1", 0)) as door, t.connect(t.raylet_socket) as s:
         s.sendall(t.register() + frame(t.kind("announce"), flat(("i", door.getsockname()[1]), b"silent")))
         wait_for(lambda: "came: silent" in t.log(), 20, "the silent driver is known")
-        calls = [rpc.start(f"/ray.rpc.NodeManagerService/{name}", getattr(node_manager_pb2, name + "Request")().SerializeToString(), 60)
-                 for name in ("GetNodeStats", "GetObjectsInfo", "GetTasksInfo")]
+        calls = [rpc.start(f"/ray.rpc.NodeManagerService/{m.name}", b"", 60)
+                 for service in node_manager_pb2.DESCRIPTOR.services_by_name.values() for m in service.methods
+                 if m.name in ("GetNodeStats", "GetObjectsInfo", "GetTasksInfo")]
         door.settimeout(20)
         asked, _ = door.accept()
         t.ends()
