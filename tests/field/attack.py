@@ -668,7 +668,7 @@ def not_grpc(field):
         with contextlib.suppress(rpc.grpc.RpcError):
             stub(b"", metadata=metadata, timeout=10)
         t.alive("giant headers")
-    code, text = rpc.call("/ray.rpc.NodeManagerService/GetSystemConfig", b"")
+    code, text = Rpc(t).call("/ray.rpc.NodeManagerService/GetSystemConfig", b"")
     expect(code is rpc.grpc.StatusCode.OK, f"after giant headers: {code} {text}")
     # Thousands of connections at each door, each with half a message.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
