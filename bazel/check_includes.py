@@ -1,9 +1,9 @@
-"""Checks that the folders of raylet-c include only what the table in raylet-c/README.md allows.
+"""Checks that the folders of a part (raylet-c, train_backend) include only what the table in its README.md allows.
 
-    python3 bazel/check_includes.py raylet-c/README.md
+    python3 bazel/check_includes.py raylet-c/README.md train_backend/README.md
 
-Rules: a source includes our headers by their path from the root; from another folder only if the table lets it; grpc/ is
-included in rpc/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen through wire's). Tests and fuzz
+train_backend may also include raylet-c/base. Rules: a source includes our headers by their path from the root; from another folder only if the table lets it; grpc/ is
+included in rpc/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen through wire's), Python.h in module/ only. Tests and fuzz
 targets of a folder follow the folder's rule. A folder with sources that the table lacks is an error.
 """
 import os
@@ -12,7 +12,9 @@ import sys
 
 ROW = re.compile(r"^\|\s*`(\w+)/`\s*\|(.*)\|\s*([^|]*?)\s*\|\s*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
-THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "protobuf-c/": {"wire"}}
+THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "protobuf-c/": {"wire"}, "python": {"module"}}
+PARTS = {"raylet-c", "train_backend"}
+SHARED = {"train_backend": ("raylet-c/base/",)}  # part -> what all of its folders may include of other parts
 
 
 def read_table(path):
@@ -48,13 +50,13 @@ def sources(top):
 
 
 def check(top, table):
-    problems, count = [], 0
+    problems, count, part = [], 0, os.path.basename(top)
     for path in sources(top):
         count += 1
         relative = os.path.relpath(path, top)
         folder = relative.split(os.sep)[0]
         if folder not in table:
-            problems.append("raylet-c/%s: folder %s/ is not in the table of raylet-c/README.md" % (relative, folder))
+            problems.append("%s/%s: folder %s/ is not in the table of the README.md" % (part, relative, folder))
             continue
         with open(path, encoding="utf-8") as f:
             for number, line in enumerate(f, 1):
@@ -62,29 +64,37 @@ def check(top, table):
                 if not match:
                     continue
                 kind, target = match.groups()
-                where = "raylet-c/%s:%d" % (relative, number)
+                where = "%s/%s:%d" % (part, relative, number)
                 for prefix, owners in THIRD_PARTY.items():
                     if target.startswith(prefix) and folder not in owners:
                         problems.append("%s: %s is for %s/ only" % (where, target, "/, ".join(sorted(owners))))
-                if target.startswith("raylet-c/"):
+                owner = target.split("/")[0]
+                if owner == part:
                     other = target.split("/")[1]
                     if other != folder and other not in table[folder]:
                         problems.append("%s: %s/ may not include %s" % (where, folder, target))
+                elif owner in PARTS:
+                    if not target.startswith(SHARED.get(part, ())):
+                        problems.append("%s: %s may not include %s" % (where, part, target))
                 elif kind == '"' and not os.path.dirname(relative).endswith(("test", "fuzz")):
                     problems.append('%s: name "%s" by its path from the root' % (where, target))
     return problems, count
 
 
 def main():
-    readme = sys.argv[1]
-    table = read_table(readme)
-    if not table:
-        raise SystemExit("%s: no table of folders found" % readme)
-    problems, count = check(os.path.dirname(os.path.abspath(readme)), table)
-    for problem in problems:
-        print("# " + problem)
-    print("%s 1 - %d files of raylet-c include only what the table allows\n1..1" % ("not ok" if problems else "ok", count))
-    sys.exit(1 if problems else 0)
+    failed = False
+    for number, readme in enumerate(sys.argv[1:], 1):
+        table = read_table(readme)
+        if not table:
+            raise SystemExit("%s: no table of folders found" % readme)
+        top = os.path.dirname(os.path.abspath(readme))
+        problems, count = check(top, table)
+        for problem in problems:
+            print("# " + problem)
+        print("%s %d - %d files of %s include only what the table allows" % ("not ok" if problems else "ok", number, count, os.path.basename(top)))
+        failed = failed or bool(problems)
+    print("1..%d" % len(sys.argv[1:]))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

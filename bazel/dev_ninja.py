@@ -1,6 +1,6 @@
 """Writes build.ninja for dev.sh: python3 dev_ninja.py ROOT BUILD_FOLDER VARIANT (product, asan or tsan).
 
-One object a source, one archive a folder, the two programs, and one program a unit test.
+One object a source, one archive a folder, the two programs, the module of train_backend, and one program a unit test.
 The flags are those of bazel/flags.bzl. This is for engineers' edit-compile-run loop; Bazel makes what is shipped.
 """
 import glob
@@ -25,6 +25,35 @@ def link_line(build, table, folders, folder):
     """The folder's archive, then those it may include: a folder that includes more stands before those it includes."""
     below = sorted((f for f in folders if f != folder and f in table[folder]), key=lambda f: -len(table[f]))
     return " ".join(archive(build, f) for f in [folder] + below)
+
+
+def train_backend(root, build, flags, variant, out, tests, default):
+    """The shared library _train.abi3.so: position-independent objects of train_backend/ and of what it uses of raylet-c/base."""
+    top = root + "/train_backend"
+    if not os.path.isdir(top):
+        return
+    objects = {}
+
+    def compile_one(source):
+        target = "%s/pic/%s.o" % (build, os.path.relpath(source, root)[:-2])
+        out.append("build %s: cc %s\n  cflags = $cflags -fPIC" % (target, source))
+        return target
+
+    base = [compile_one(root + "/raylet-c/base/status.c")]
+    for folder in ("device", "comm", "kernels", "fsdp", "module"):
+        sources = sorted(glob.glob("%s/%s/*.c" % (top, folder)) + glob.glob("%s/%s/[!tf]*/*.c" % (top, folder)))
+        objects[folder] = [compile_one(s) for s in sources]
+    below = [o for folder in ("fsdp", "kernels", "comm", "device") for o in objects[folder]] + base
+    library = build + "/raylet_c/_train.abi3.so"
+    out.append("rule shared\n  command = gcc -shared $ldflags -o $out $in -lpthread -lm -ldl -lrt\n  description = link $out")
+    out.append("build %s: shared %s" % (library, " ".join(objects["module"] + below)))
+    if variant == "product" and os.path.exists(top + "/module/engine.c"):
+        default.append(library)
+    for source in sorted(glob.glob(top + "/*/test/*.c")):
+        name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
+        out.append("build %s: link %s %s" % (name, compile_one(source), " ".join(below)))
+        tests.append(name)
+        out.append("build test-%s: phony %s" % (os.path.basename(name), name))
 
 
 def main():
@@ -84,6 +113,7 @@ def main():
         out.append("build %s: link %s %s" % (name, compile_one(source), link_line(build, table, folders, folder)))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
+    train_backend(root, build, flags, variant, out, tests, default)
     out.append("build tests: phony " + " ".join(tests))
     out.append("build all: phony " + " ".join(default))
     out.append("default all")

@@ -1,0 +1,74 @@
+/* Collectives of a fixed group of ranks. One table of operations (comm_ops.h); transports: shm (ranks of one host, CPU memory) and
+ * nccl (GPU memory, the library that the process has loaded).
+ *
+ * Every rank must make the same calls in the same order. A call with other sizes than the other ranks', a rank that does not come
+ * within the timeout, and a rank that has died end the call on every rank with an error that names rank, unit and phase; from then
+ * on the communicator is broken and every later call fails at once with that error. On shm this is found inside the call. On nccl
+ * the call only queues work on the stream: sizes are compared through the ranks' progress records, a watchdog thread aborts what
+ * does not end in time, and rc_comm_check tells.
+ *
+ * Thread rule: one thread at a time uses a communicator; rc_comm_abort from any thread. */
+#ifndef RC_COMM_COMM_H
+#define RC_COMM_COMM_H
+
+#include <stdbool.h>
+
+#include "raylet-c/base/status.h"
+#include "train_backend/device/dtype.h"
+
+typedef struct rc_comm rc_comm;
+
+/* For error texts: which unit, in which phase ("forward", "backward", "reduce", ...). Both may be NULL; copied. */
+typedef struct rc_tag {
+	const char *unit;
+	const char *phase;
+} rc_tag;
+
+typedef enum rc_redop {
+	RC_SUM,
+	RC_AVG, /* the sum, then times 1 / ranks rounded once in the data type (shm: bf16 and f16 are summed in f32) */
+} rc_redop;
+
+/* Start in two steps: prepare makes this rank's blob; whoever calls brings every rank the blobs of all (torch's store), and connect
+ * joins them. timeout: seconds for each call. */
+int rc_comm_shm_prepare(int rank, int size, double timeout, rc_comm **comm, rc_error *error) RC_WARN_UNUSED;
+int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm **comm, rc_error *error) RC_WARN_UNUSED;
+void rc_comm_blob(const rc_comm *comm, const void **bytes, size_t *size);
+/* blobs[r], sizes[r] of rank r. RC_E_UNSUPPORTED: a rank cannot be reached this way (another host, another process namespace). */
+int rc_comm_connect(rc_comm *comm, const void *const *blobs, const size_t *sizes, rc_error *error) RC_WARN_UNUSED;
+/* Accepts NULL and what was never connected. */
+void rc_comm_destroy(rc_comm *comm);
+
+int rc_comm_rank(const rc_comm *comm);
+int rc_comm_size(const rc_comm *comm);
+const char *rc_comm_transport(const rc_comm *comm); /* "shm", "nccl 2.28.9" */
+
+/* Memory that every rank can reach: collective, the same number of bytes on all ranks, zeroed, aligned to 4096, until destroy.
+ * shm: operations on it need no copy in between. nccl: RC_E_UNSUPPORTED where the library cannot register memory. */
+int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error) RC_WARN_UNUSED;
+
+/* recv is [ranks][bytes]; send may be recv + rank * bytes. */
+int rc_comm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* Gathers each piece to its place in full (see rc_piece). send is this rank's chunk of `chunk` elements of `element` bytes. shm: send
+ * must lie in a window at the same offset on all ranks. Transports without it: RC_E_UNSUPPORTED (gather, then kernels/). */
+int rc_comm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t chunk, size_t element, const rc_piece *pieces, size_t count,
+                          void *full, rc_error *error) RC_WARN_UNUSED;
+/* send is [ranks][count], recv [count]. shm: sums in the order of ranks, so every run gives the same bits. */
+int rc_comm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t count, rc_dtype dtype, rc_redop op,
+                           rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* In place. */
+int rc_comm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, rc_dtype dtype, rc_redop op, rc_stream stream,
+                       rc_error *error) RC_WARN_UNUSED;
+int rc_comm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+int rc_comm_barrier(rc_comm *comm, rc_tag tag, rc_error *error) RC_WARN_UNUSED; /* nccl: of the host threads' queued work */
+
+/* Several queued calls as one launch (nccl); elsewhere nothing. */
+int rc_comm_group_begin(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;
+int rc_comm_group_end(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;
+
+/* -1 with the reason when the communicator is broken. Cheap. */
+int rc_comm_check(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;
+/* Breaks it on every rank with this reason: what they wait in ends. */
+void rc_comm_abort(rc_comm *comm, const char *reason);
+
+#endif

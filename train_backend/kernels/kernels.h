@@ -1,0 +1,77 @@
+/* Kernels over flat buffers, for a device: CUDA (compiled from source by NVRTC at first use) or CPU. Each has a slow readable twin
+ * in oracle.h, which the tests hold it to. Counts are in elements. Pointers are device memory for CUDA. Any thread. */
+#ifndef RC_KERNELS_KERNELS_H
+#define RC_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+
+#include "raylet-c/base/status.h"
+#include "train_backend/device/dtype.h"
+
+typedef struct rc_kernels rc_kernels;
+
+/* device < 0: the CPU. CUDA: rc_cuda_open(device) first; compiles what is not in the cache ($XDG_CACHE_HOME/raylet-c or a folder of
+ * the process' own), keyed by source, architecture and NVRTC version. */
+int rc_kernels_create(int device, rc_kernels **kernels, rc_error *error) RC_WARN_UNUSED;
+void rc_kernels_destroy(rc_kernels *kernels);
+
+/* A unit's pieces, kept on the device. `chunk` is the elements of one rank's chunk (alignment gaps included, which stay zero). */
+typedef struct rc_layout rc_layout;
+int rc_layout_create(rc_kernels *kernels, const rc_piece *pieces, size_t count, int ranks, size_t chunk, rc_layout **layout,
+                     rc_error *error) RC_WARN_UNUSED;
+void rc_layout_destroy(rc_layout *layout);
+
+/* [ranks][chunk] as an all-gather leaves it -> the whole parameters at their places in full. element: bytes of one, 1, 2, 4 or 8. */
+int rc_unshuffle(rc_kernels *kernels, const rc_layout *layout, const void *gathered, void *full, size_t element, rc_stream stream,
+                 rc_error *error) RC_WARN_UNUSED;
+/* Whole gradients (grads[i] of piece i, contiguous, piece.total elements; NULL: zeros) -> [ranks][chunk] in the reduce's type, times
+ * scale, with zeros in padding and gaps. scale 1 with equal types moves the bits. */
+int rc_pack(rc_kernels *kernels, const rc_layout *layout, const void *const *grads, rc_dtype from, void *packed, rc_dtype to, float scale,
+            rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* Conversions round to nearest even, as torch's. to and from may be the same buffer only when the types are equal. */
+int rc_cast(rc_kernels *kernels, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, rc_stream stream,
+            rc_error *error) RC_WARN_UNUSED;
+/* sum[i] += from[i] * scale, computed in f32 (f64 for f64), rounded once. */
+int rc_accumulate(rc_kernels *kernels, void *sum, rc_dtype sum_type, const void *from, rc_dtype from_type, size_t count, float scale,
+                  rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* data[i] *= scale. */
+int rc_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t count, float scale, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* *out += sum of squares, in f32 on CUDA by a fixed tree (the same bits every run), f64 inside on the CPU. out: one f32 on the device. */
+int rc_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream, rc_error *error)
+	RC_WARN_UNUSED;
+
+/* One step of AdamW or Adam (torch.optim's formulas, fused form) over a flat shard. */
+typedef struct rc_adamw {
+	void *param;          /* [count] of param_type, updated */
+	const void *grad;     /* [count] of grad_type */
+	void *exp_avg;        /* [count] of state_type, updated */
+	void *exp_avg_sq;     /* [count] of state_type, updated */
+	void *cast;           /* NULL, or [count] of cast_type: the new parameter for the next gather */
+	rc_dtype param_type, grad_type, state_type, cast_type;
+	size_t count;
+	double lr, beta1, beta2, eps, weight_decay;
+	double step;          /* after this one: the first is 1 */
+	const float *step_on_device; /* CUDA: read instead of step where not NULL, so that a captured graph counts on */
+	const float *grad_scale; /* NULL, or one f32 on the device that gradients are multiplied by (clipping, unscaling) */
+	const float *skip;    /* NULL, or one f32 on the device: not zero means that nothing is changed (a scaler found infinities) */
+	bool decoupled;       /* AdamW (true) or Adam with L2 in the gradient */
+	bool maximize;
+} rc_adamw;
+int rc_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+
+/* Block quantisation of messages: each block of `block` elements (a multiple of 32) has one f32 scale, max |x| / 127 (int8) or / 7
+ * (int4, two to a byte, low half first). Sizes: rc_quant_bytes. Reduction sums dequantised values in f32. */
+typedef enum rc_quant {
+	RC_INT8,
+	RC_INT4,
+	RC_FP8, /* e4m3 with scale max |x| / 448 */
+} rc_quant;
+size_t rc_quant_bytes(rc_quant kind, size_t count, size_t block);
+/* residual: NULL, or [count] f32 of error feedback: added before, holds what was lost after. */
+int rc_quantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count, float *residual,
+                void *packed, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* to[i] = (add ? to[i] : 0) + value * scale. */
+int rc_dequantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *packed, void *to, rc_dtype to_type, size_t count, bool add,
+                  float scale, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+
+#endif
