@@ -273,9 +273,9 @@ static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__ad
 		double v = get_f64(cpu, step->exp_avg_sq, step->state_type, i);
 
 		if (f->l2 != 0)
-			g += p * f->l2;
+			g = fma(p, f->l2, g);
 		m = fma(weight, g - m, near != 0 ? g : m);
-		v = v * f->beta2 + g * g * f->weight2;
+		v = fma(f->weight2 * g, g, v * f->beta2);
 		p -= f->step_size * m / (sqrt(v) / f->root + f->eps);
 		put_f64(cpu, step->param, step->param_type, i, p);
 		put_f64(cpu, step->exp_avg, step->state_type, i, m);

@@ -544,9 +544,9 @@ template <typename T> struct adamw_math {
 		p *= decay;
 		g *= grad_scale;
 		if (l2 != 0)
-			g += p * l2;
+			g = fused(p, l2, g);
 		m = fused(weight, g - m, near ? g : m);
-		v = v * beta2 + g * g * weight2;
+		v = fused(weight2 * g, g, v * beta2);
 		p -= step_size * m / (root_of(v) / root + eps);
 	}
 };
