@@ -31,6 +31,7 @@ INLINE float from_bf16(u16 x)
 	return __uint_as_float((u32)x << 16);
 }
 
+#ifndef FAKE_DRIVER /* which brings its own: test/fake_driver.cc */
 INLINE float from_f16(u16 x)
 {
 	float y;
@@ -46,6 +47,7 @@ INLINE u16 to_f16(float x)
 	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
 	return y;
 }
+#endif
 
 /* Two at once, the first in the low half. */
 INLINE u32 to_bf16_pair(float low, float high)

