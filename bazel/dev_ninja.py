@@ -33,10 +33,13 @@ def train_backend(root, build, flags, variant, out, tests, default):
     if not os.path.isdir(top):
         return
     objects = {}
+    kernels = build + "/gen/train_backend/kernels/kernels.cu.inc"
+    out.append("rule embed\n  command = sh %s/bazel/embed.sh $in > $out\n  description = embed $in" % root)
+    out.append("build %s: embed %s/kernels/kernels.cu | %s/bazel/embed.sh" % (kernels, top, root))
 
     def compile_one(source):
         target = "%s/pic/%s.o" % (build, os.path.relpath(source, root)[:-2])
-        out.append("build %s: cc %s\n  cflags = $cflags -fPIC" % (target, source))
+        out.append("build %s: cc %s || %s\n  cflags = $cflags -fPIC" % (target, source, kernels))
         return target
 
     base = [compile_one(root + "/raylet-c/base/status.c")]
@@ -47,6 +50,8 @@ def train_backend(root, build, flags, variant, out, tests, default):
     library = build + "/raylet_c/_train.abi3.so"
     out.append("rule shared\n  command = gcc -shared $ldflags -o $out $in -lpthread -lm -ldl -lrt\n  description = link $out")
     out.append("build %s: shared %s" % (library, " ".join(objects["module"] + below)))
+    # For tests/train/kernels_check.py: the kernels without Python.
+    out.append("build %s/libtrain_kernels.so: shared %s" % (build, " ".join(objects["kernels"] + objects["device"] + base)))
     if variant == "product" and os.path.exists(top + "/module/engine.c"):
         default.append(library)
     for source in sorted(glob.glob(top + "/*/test/*.c")):

@@ -19,6 +19,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 RING_SLOTS = 2
 RING_BUCKETS = 2
 
+watchers = []  # called with each Model that begins a step
+
 
 def _up(n: int, to: int = ALIGN) -> int:
     return -(-n // to) * to
@@ -221,8 +223,7 @@ class Model:
                     pieces.append((chunk, 0, piece.count, piece.total))
                     chunk += _up(piece.count)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
-        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)
-        unit.grad.untyped_storage().resize_(0)
+        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
         order = iter(range(len(spec.tensors)))
         bound = [(g, t.sharded, t.places, next(order) if on else -1) for g, t, on in zip(unit.gathered, spec.tensors, trained)]
@@ -238,6 +239,8 @@ class Model:
 
     def begin(self) -> None:
         """The forward pass of the root begins: shards may have changed."""
+        for watcher in watchers:
+            watcher(self)
         for unit in self.units:
             if unit.grad_chunk and not unit.grad_users() and not unit.kept:
                 unit.grad.untyped_storage().resize_(0)
