@@ -105,9 +105,12 @@ def main():
     p.add_argument("--profile", action="store_true")
     args = p.parse_args()
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
     ranks = int(os.environ.get("WORLD_SIZE", 1))
+    gpus = torch.cuda.device_count()
+    if ranks > gpus:  # for a look at correctness only: NCCL takes each rank for a host of its own and goes through sockets
+        os.environ["NCCL_HOSTID"] = "host%d" % rank
+    torch.cuda.set_device(rank % gpus)
+    device = torch.device("cuda", rank % gpus)
     if not args.kind.startswith("single"):
         dist.init_process_group("nccl", device_id=device)
     if args.kind.startswith("ours"):
