@@ -94,6 +94,13 @@ def homes():
             for i, p in enumerate(group._rc_params)}
 
 
+def dtensor(param, local):
+    """A DTensor with the parameter's placement. Its outside has no storage offset: copy.deepcopy takes one for memory of its own."""
+    made = param.to_sharded_dtensor(local.as_strided(local.shape, local.stride(), 0))
+    made._local_tensor = local
+    return made
+
+
 class Root:
     """One root's model on the engine, and the rules of FSDP2 for it."""
 
@@ -160,7 +167,7 @@ class Root:
                 continue
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
-            unit.grads.append(p.to_sharded_dtensor(local))
+            unit.grads.append(dtensor(p, local))
 
     def _grad_users(self, group, unit):
         return any(p.sharded_param.grad is not None for p in group._rc_params)

@@ -71,7 +71,7 @@ class Run:
     def view(self, flat: torch.Tensor, entry: Entry) -> DTensor:
         start = self.unit.offsets[entry.home.piece] - self.unit.offsets[self.first]
         size = entry.home.param.sharded_size
-        return entry.home.param.to_sharded_dtensor(flat[start : start + size.numel()].view(size))
+        return fsdp2.dtensor(entry.home.param, flat[start : start + size.numel()].view(size))
 
 
 @dataclass(eq=False)
