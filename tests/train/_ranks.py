@@ -95,9 +95,10 @@ def _child():
     torch.set_num_threads(1)
     if mode == "ours":
         load_module()
-        from raylet_c.train import fsdp2
+        from raylet_c.train import fsdp2, optim
 
         fsdp2.install()
+        optim.install()
     dist.init_process_group("gloo")
     name, function = what.split(":")
     function = getattr(importlib.import_module(name), function)
