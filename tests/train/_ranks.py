@@ -95,8 +95,9 @@ def _child():
     torch.set_num_threads(1)
     if mode == "ours":
         load_module()
-        from raylet_c.train import fsdp2
+        from raylet_c.train import fsdp1, fsdp2
 
+        fsdp1.install()
         fsdp2.install()
     dist.init_process_group("gloo")
     name, function = what.split(":")

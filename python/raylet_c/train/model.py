@@ -210,7 +210,7 @@ class Model:
             hook.remove()
         chunk, offsets, pieces = 0, [], []
         if spec.flat:
-            chunk = unit.chunk if any(trained) else 0
+            chunk = spec.pieces[0].count if any(trained) else 0  # not aligned: chunks follow each other as in the flat parameter
             offsets = [0]
             pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
         else:
@@ -252,14 +252,18 @@ class Model:
             unit.entered = False
             self.engine.leave(unit.index)
 
-    def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
-        """The gradient of the unit's output is there. The first in a backward pass queues the end of it."""
+    def begin_backward(self) -> None:
+        """The first of a backward pass queues the end of it."""
         if not self._in_backward:
             self._in_backward = True
             self.engine.expect()
             for u in self.units:
                 u.reduced = False
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
+        """The gradient of the unit's output is there."""
+        self.begin_backward()
         if unit.in_backward:
             return
         unit.in_backward = True
