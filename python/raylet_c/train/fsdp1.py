@@ -79,6 +79,7 @@ class Root:
             unit.unreduced = None  # the whole gradient that passes without reduction have summed up
             unit.grad_users = functools.partial(self._grad_users, unit)
             self._adopt(state._handle, unit)
+            self._layout_grads(state._handle, unit)
 
     def _spec(self, state):
         handle, flat = state._handle, state._handle.flat_param
@@ -120,8 +121,21 @@ class Root:
         if handle._use_orig_params:
             handle._use_sharded_views()
 
+    def _layout_grads(self, handle, unit):
+        """Where the original parameters' gradients lie in the shard's: sizes of all parts, and what parts belong to a parameter."""
+        unit.parts, unit.owners, at = [], [], 0
+        if handle._use_orig_params and unit.grad_chunk:
+            for i, (param, info) in enumerate(zip(handle.flat_param._params, handle.flat_param._shard_param_infos)):
+                if info.in_shard and unit.trained[i]:
+                    unit.owners.append((i, param, len(unit.parts) + 1))
+                    unit.parts += [info.offset_in_shard - at, info.numel_in_shard]
+                    at = info.offset_in_shard + info.numel_in_shard
+            unit.parts.append(unit.grad_chunk - at)
+        unit.own_users = _storage_users(unit.grad)
+
     def _grad_users(self, unit):
-        return self.states[unit.index]._handle.flat_param.grad is not None or hasattr(self.states[unit.index]._handle.flat_param, "_saved_grad_shard")
+        """Whether a gradient is set, or one that was is still held by the user. What is given out is a new view each time, so it counts."""
+        return _storage_users(unit.grad) > unit.own_users
 
     # Forward
 
@@ -183,7 +197,8 @@ class Root:
             if not handle._use_orig_params and unit.spec.tensors[0].sharded.requires_grad != flat.requires_grad:
                 for spec in unit.spec.tensors:
                     spec.sharded.requires_grad_(flat.requires_grad)
-            self.model.follow_trained(unit)
+            if self.model.follow_trained(unit):
+                self._layout_grads(handle, unit)
 
     # Backward
 
@@ -224,19 +239,22 @@ class Root:
             return
         if unit.unreduced is not None:
             unit.unreduced = flat.grad = None
+            for param in flat._params or ():
+                param.grad = None
         saved = getattr(flat, "_saved_grad_shard", None)
         add = saved is not None
-        if add and saved.data_ptr() != unit.grad.data_ptr():  # the user's
+        if (saved.data_ptr() if add else 0) != unit.grad.data_ptr() and self._grad_users(unit):  # the user still holds the last step's
+            unit.grad = torch.empty_like(unit.grad)
+        if add and saved.data_ptr() != unit.grad.data_ptr():  # the user's own
             unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             unit.grad.copy_(saved)
         model.reduce(unit, handle._reduce_dtype, False, float(state._gradient_predivide_factor), float(state._gradient_postdivide_factor), False, add)
-        flat._saved_grad_shard = unit.grad
-        flat._post_backward_called = True
-        if handle._use_orig_params:
-            handle._training_state = HandleTrainingState.BACKWARD_POST
-            handle._reset_is_grad_none()
-            handle._use_sharded_grad_views()
-            handle._training_state = HandleTrainingState.BACKWARD_PRE
+        flat._saved_grad_shard = unit.grad.detach()
+        if unit.owners:
+            views = unit.grad.split(unit.parts)
+            for i, param, part in unit.owners:
+                param.grad = views[part]
+                flat._is_grad_none_mask[i] = False
 
     def _keep_unreduced(self, handle, unit):
         """no_sync(): the gathered parameters' gradients become views of one whole gradient, which users find where torch's is."""
@@ -250,8 +268,6 @@ class Root:
         if flat.grad is None or flat.grad.data_ptr() != unit.unreduced.data_ptr():
             flat.grad = torch.empty_like(flat)
             flat.grad.data = unit.unreduced  # .data: its size and type are not the shard's
-        if handle._use_orig_params:
-            handle._use_unsharded_grad_views()
 
     def _drop_unreduced(self, unit):
         unit.unreduced = None
@@ -266,6 +282,8 @@ class Root:
         for state, unit in zip(self.states, model.units):
             handle, flat = state._handle, state._handle.flat_param
             model.leave(unit)
+            if unit.unreduced is not None and handle._use_orig_params:
+                handle._use_unsharded_grad_views()
             if flat.requires_grad and state._sync_gradients:
                 flat._post_backward_called = hasattr(flat, "_saved_grad_shard")
                 handle.prepare_gradient_for_optim()
@@ -293,6 +311,10 @@ class Root:
                 handle._use_sharded_views()
         for state in self.state._all_fsdp_states:
             state._rc_root = None
+
+
+def _storage_users(tensor):
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 def _name(state, root):
