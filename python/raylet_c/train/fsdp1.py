@@ -203,29 +203,36 @@ class Root:
     # Backward
 
     def _watch(self, state, output):
-        handle = state._handle
-        if handle:
-            handle._ran_pre_backward_hook = False
-        hook = torch.utils.hooks.unserializable_hook(functools.partial(self._pre_backward, state))
+        """Learns when the backward pass comes to what this forward call has made."""
+        unit = state.__dict__.get("_rc_unit")
+        waiting = [state]
+        hook = torch.utils.hooks.unserializable_hook(functools.partial(self._pre_backward, waiting))
+        watched = False
 
         def register(tensor):
+            nonlocal watched
             if tensor.requires_grad:
                 tensor.register_hook(hook)
+                watched = True
             return tensor
 
-        return _apply_to_tensors(register, output)
+        output = _apply_to_tensors(register, output)
+        if unit and watched:
+            unit.uses += 1
+        return output
 
-    def _pre_backward(self, state, grad):
-        handle = state._handle
-        if handle and handle._ran_pre_backward_hook:
-            return grad
-        self.model.begin_backward()
-        state.training_state = TrainingState.FORWARD_BACKWARD
-        if handle:
-            handle._training_state = HandleTrainingState.BACKWARD_PRE
-            handle.prepare_gradient_for_backward()
-            handle._ran_pre_backward_hook = True
-            self.model.pre_backward(state._rc_unit)
+    def _pre_backward(self, waiting, grad):
+        """waiting: empty when the gradient of another output of the same forward call was here first."""
+        while waiting:
+            state = waiting.pop()
+            handle = state._handle
+            self.model.begin_backward()
+            state.training_state = TrainingState.FORWARD_BACKWARD
+            if handle:
+                if not state._rc_unit.in_backward:
+                    handle._training_state = HandleTrainingState.BACKWARD_PRE
+                    handle.prepare_gradient_for_backward()
+                self.model.pre_backward(state._rc_unit)
         return grad
 
     @torch.no_grad()
@@ -276,6 +283,7 @@ class Root:
 
     def unit_done(self, model, unit):
         model.leave(unit)
+        self.states[unit.index]._handle._training_state = HandleTrainingState.IDLE
 
     @torch.no_grad()
     def backward_done(self, model):
@@ -288,7 +296,6 @@ class Root:
                 flat._post_backward_called = hasattr(flat, "_saved_grad_shard")
                 handle.prepare_gradient_for_optim()
                 flat._post_backward_called = False
-            handle._ran_pre_backward_hook = False
             handle._training_state = HandleTrainingState.IDLE
         for state in self.state._all_fsdp_states:
             state.training_state = TrainingState.IDLE
