@@ -33,10 +33,13 @@ def train_backend(root, build, flags, variant, out, tests, default):
     if not os.path.isdir(top):
         return
     objects = {}
+    kernels = build + "/gen/train_backend/kernels/kernels.cu.inc"
+    out.append("rule embed\n  command = sh %s/bazel/embed.sh $in > $out\n  description = embed $in" % root)
+    out.append("build %s: embed %s/kernels/kernels.cu | %s/bazel/embed.sh" % (kernels, top, root))
 
     def compile_one(source):
         target = "%s/pic/%s.o" % (build, os.path.relpath(source, root)[:-2])
-        out.append("build %s: cc %s\n  cflags = $cflags -fPIC" % (target, source))
+        out.append("build %s: cc %s || %s\n  cflags = $cflags -fPIC" % (target, source, kernels))
         return target
 
     base = [compile_one(root + "/raylet-c/base/status.c")]
@@ -47,11 +50,19 @@ def train_backend(root, build, flags, variant, out, tests, default):
     library = build + "/raylet_c/_train.abi3.so"
     out.append("rule shared\n  command = gcc -shared $ldflags -o $out $in -lpthread -lm -ldl -lrt\n  description = link $out")
     out.append("build %s: shared %s" % (library, " ".join(objects["module"] + below)))
+    # For tests/train/kernels_check.py: the kernels without Python.
+    out.append("build %s/libtrain_kernels.so: shared %s" % (build, " ".join(objects["kernels"] + objects["device"] + base)))
     if variant == "product" and os.path.exists(top + "/module/engine.c"):
         default.append(library)
+    # The CUDA kernels as C++ under a driver that runs them on the CPU, for the tests of kernels/.
+    fake, kernel_tests = build + "/test/fake/libcuda.so.1", top + "/kernels/test/"
+    mode = {"product": [], "asan": ["-fsanitize=address"], "tsan": []}[variant]
+    out.append("rule fake_driver\n  command = g++ %s -I%s $in -o $out\n  description = link $out" % (" ".join(flags["FAKE_DRIVER_FLAGS"] + mode), root))
+    out.append("build %s: fake_driver %sfake_driver.cc | %s/kernels/kernels.cu" % (fake, kernel_tests, top))
     for source in sorted(glob.glob(top + "/*/test/*.c")):
         name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
-        out.append("build %s: link %s %s" % (name, compile_one(source), " ".join(below)))
+        needs = " || " + fake if source.startswith(kernel_tests) else ""
+        out.append("build %s: link %s %s%s" % (name, compile_one(source), " ".join(below), needs))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
 

@@ -22,6 +22,7 @@ enum {
 	ATTRIBUTE_MINOR = 76,
 	CAPTURE_NONE = 0,
 	CAPTURE_ACTIVE = 1,
+	CAPTURE_MODE_THREAD = 1,
 };
 
 /* Device addresses are 64-bit numbers in the driver's interface. */
@@ -42,6 +43,7 @@ static struct {
 	int (*cuStreamDestroy_v2)(void *stream);
 	int (*cuStreamSynchronize)(void *stream);
 	int (*cuStreamIsCapturing)(void *stream, int *status);
+	int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 	int (*cuStreamWaitEvent)(void *stream, void *event, unsigned flags);
 	int (*cuEventCreate)(void **event, unsigned flags);
 	int (*cuEventDestroy_v2)(void *event);
@@ -54,6 +56,7 @@ static struct {
 	int (*cuModuleLoadData)(void **module, const void *image);
 	int (*cuModuleUnload)(void *module);
 	int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+	int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, void *function, int threads, size_t shared_bytes);
 	int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
 	                      unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra);
 } driver;
@@ -77,6 +80,7 @@ static const struct {
 	SYMBOL(cuStreamDestroy_v2),
 	SYMBOL(cuStreamSynchronize),
 	SYMBOL(cuStreamIsCapturing),
+	SYMBOL(cuThreadExchangeStreamCaptureMode),
 	SYMBOL(cuStreamWaitEvent),
 	SYMBOL(cuEventCreate),
 	SYMBOL(cuEventDestroy_v2),
@@ -89,6 +93,7 @@ static const struct {
 	SYMBOL(cuModuleLoadData),
 	SYMBOL(cuModuleUnload),
 	SYMBOL(cuModuleGetFunction),
+	SYMBOL(cuOccupancyMaxActiveBlocksPerMultiprocessor),
 	SYMBOL(cuLaunchKernel),
 #undef SYMBOL
 };
@@ -241,6 +246,13 @@ int rc_cuda_stream_capturing(rc_stream stream, rc_error *error)
 	return status == CAPTURE_ACTIVE;
 }
 
+int rc_cuda_ignore_captures(rc_error *error)
+{
+	int mode = CAPTURE_MODE_THREAD;
+
+	return CALL(error, cuThreadExchangeStreamCaptureMode, &mode);
+}
+
 int rc_cuda_event_create(rc_event *event, rc_error *error)
 {
 	return CALL(error, cuEventCreate, event, EVENT_DISABLE_TIMING);
@@ -309,6 +321,11 @@ int rc_cuda_module_unload(rc_cuda_module module, rc_error *error)
 int rc_cuda_module_function(rc_cuda_module module, const char *name, rc_cuda_function *function, rc_error *error)
 {
 	return CALL(error, cuModuleGetFunction, function, module, name);
+}
+
+int rc_cuda_occupancy(rc_cuda_function function, unsigned threads, int *blocks, rc_error *error)
+{
+	return CALL(error, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, function, (int)threads, 0);
 }
 
 int rc_cuda_launch(rc_cuda_function function, unsigned blocks, unsigned threads, void **arguments, rc_stream stream, rc_error *error)
