@@ -29,7 +29,6 @@ typedef struct unit {
 	rc_event ready;
 	size_t grad_count, grad_chunk;
 	rc_layout *grad_layout;
-	void *grad;
 } unit;
 
 typedef struct slot {
@@ -162,13 +161,13 @@ int rc_engine_add_slot(rc_engine *e, rc_error *error)
 	return e->slot_count++;
 }
 
-static int check_pieces(const rc_engine *e, const char *name, const rc_piece *pieces, size_t count, size_t chunk, rc_error *error)
+static int check_pieces(const char *name, const rc_piece *pieces, size_t count, size_t chunk, int ranks, rc_error *error)
 {
 	for (size_t i = 0; i < count; i++)
-		if (pieces[i].chunk + pieces[i].count > chunk || pieces[i].total > pieces[i].count * (size_t)e->ranks)
+		if (pieces[i].chunk + pieces[i].count > chunk || pieces[i].total > pieces[i].count * (size_t)ranks)
 			return rc_fail(error, RC_E_INVALID,
 			               "piece %zu of unit %s: %zu elements at %zu of a chunk of %zu, %zu in all of %d ranks, do not fit", i, name,
-			               pieces[i].count, pieces[i].chunk, chunk, pieces[i].total, e->ranks);
+			               pieces[i].count, pieces[i].chunk, chunk, pieces[i].total, ranks);
 	return 0;
 }
 
@@ -183,7 +182,7 @@ int rc_engine_add_unit(rc_engine *e, const rc_unit_spec *spec, rc_error *error)
 		               spec->first_bucket + spec->bucket_count - 1, e->bucket_count);
 	if (!e->gpu && !spec->cast && spec->shard_type != spec->gather_type)
 		return rc_fail(error, RC_E_INVALID, "unit %s: its types differ, and there is no room for the cast shard", spec->name);
-	if (check_pieces(e, spec->name, spec->pieces, spec->count, spec->chunk, error))
+	if (check_pieces(spec->name, spec->pieces, spec->count, spec->chunk, e->ranks, error))
 		return -1;
 	units = grow(e->units, e->unit_count, sizeof *units, error);
 	if (!units)
@@ -266,20 +265,21 @@ static unit *unit_at(rc_engine *e, int index, rc_error *error)
 	return NULL;
 }
 
-int rc_engine_set_gradient(rc_engine *e, int index, const rc_piece *pieces, size_t count, size_t chunk, void *grad, rc_error *error)
+int rc_engine_set_gradient(rc_engine *e, int index, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)
 {
 	unit *u = unit_at(e, index, error);
+	int ranks = flat ? 1 : e->ranks;
+	size_t room = flat ? chunk * (size_t)e->ranks : chunk;
 	rc_layout *layout = NULL;
 
-	if (!u || check_pieces(e, u->name, pieces, count, chunk, error) || enter(e, error))
+	if (!u || check_pieces(u->name, pieces, count, room, ranks, error) || enter(e, error))
 		return -1;
-	if (count > 0 && rc_layout_create(e->kernels, pieces, count, e->ranks, chunk, &layout, error))
+	if (count > 0 && rc_layout_create(e->kernels, pieces, count, ranks, room, &layout, error))
 		return -1;
 	rc_layout_destroy(u->grad_layout);
 	u->grad_layout = layout;
 	u->grad_count = count;
 	u->grad_chunk = chunk;
-	u->grad = grad;
 	return 0;
 }
 
@@ -489,8 +489,8 @@ static int divide(rc_engine *e, void *data, rc_dtype type, size_t count, float b
 	return 0;
 }
 
-int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype type, const rc_reduce_rule *rule, bool add,
-                     rc_stream compute, rc_error *error)
+int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype type, const rc_reduce_rule *rule, void *into,
+                     bool add, rc_stream compute, rc_error *error)
 {
 	unit *u = unit_at(e, index, error);
 	rc_comm *replicate = rule->replicate ? e->config.replicate : NULL;
@@ -511,7 +511,7 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 	if ((size_t)e->ranks * u->grad_chunk * element > b->packed_bytes || (!direct && u->grad_chunk * element > b->reduced_bytes))
 		return rc_fail(error, RC_E_INVALID, "the gradients of unit %s, %zu bytes for each of %d ranks, do not fit a bucket of %zu", u->name,
 		               u->grad_chunk * element, e->ranks, b->packed_bytes);
-	out = direct ? u->grad : b->reduced;
+	out = direct ? into : b->reduced;
 	if (e->gpu && b->has_done && rc_cuda_event_wait(compute, b->done, error))
 		return -1;
 	if (rc_pack(e->kernels, u->grad_layout, grads, type, b->packed, rule->type, 1 / rule->before, compute, error))
@@ -525,8 +525,8 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 	if (rule->after != 1 && divide(e, out, rule->type, u->grad_chunk, rule->after, stream, error))
 		return -1;
 	if (!direct) {
-		if (add ? rc_accumulate(e->kernels, u->grad, u->shard_type, out, rule->type, u->grad_chunk, 1, stream, error)
-		        : rc_cast(e->kernels, out, rule->type, u->grad, u->shard_type, u->grad_chunk, stream, error))
+		if (add ? rc_accumulate(e->kernels, into, u->shard_type, out, rule->type, u->grad_chunk, 1, stream, error)
+		        : rc_cast(e->kernels, out, rule->type, into, u->shard_type, u->grad_chunk, stream, error))
 			return -1;
 	}
 	if (e->gpu) {

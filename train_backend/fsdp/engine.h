@@ -64,9 +64,9 @@ int rc_engine_add_bucket(rc_engine *engine, rc_error *error) RC_WARN_UNUSED;
  * where a message is not of the shard's type or is added. Before the first use, and again when what lay there is reduced. */
 int rc_engine_set_bucket(rc_engine *engine, int bucket, void *packed, size_t packed_bytes, void *reduced, size_t reduced_bytes,
                          rc_error *error) RC_WARN_UNUSED;
-/* The pieces that have gradients, and where the shard's gradient is kept: [chunk] of shard_type. Called again when what is trained, or the
- * memory, changes. */
-int rc_engine_set_gradient(rc_engine *engine, int unit, const rc_piece *pieces, size_t count, size_t chunk, void *grad, rc_error *error)
+/* The pieces that have gradients, and the size of the shard's gradient: [chunk] of shard_type. flat: the pieces lie one after the other in
+ * the concatenation of all ranks' chunks (a flat parameter), piece.chunk counts from its start. Called again when what is trained changes. */
+int rc_engine_set_gradient(rc_engine *engine, int unit, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)
 	RC_WARN_UNUSED;
 
 /* A step begins: shards may have changed. Gathers wait for what is queued on the compute stream. */
@@ -78,8 +78,8 @@ int rc_engine_unshard(rc_engine *engine, int unit, bool backward, rc_stream comp
 int rc_engine_prefetch(rc_engine *engine, int unit, bool backward, rc_stream compute, rc_error *error) RC_WARN_UNUSED;
 int rc_engine_release(rc_engine *engine, int unit, rc_stream compute, rc_error *error) RC_WARN_UNUSED;
 /* grads[i]: the whole gradient of gradient piece i, contiguous, of type `type`; NULL counts as zeros. The memory may be used again by
- * what follows on the compute stream. add: onto the gradient that the shard has. */
-int rc_engine_reduce(rc_engine *engine, int unit, const void *const *grads, rc_dtype type, const rc_reduce_rule *rule, bool add,
+ * what follows on the compute stream. into: the shard's gradient, [chunk] of shard_type; add: onto what it holds. */
+int rc_engine_reduce(rc_engine *engine, int unit, const void *const *grads, rc_dtype type, const rc_reduce_rule *rule, void *into, bool add,
                      rc_stream compute, rc_error *error) RC_WARN_UNUSED;
 /* What follows on the compute stream sees all gradients. */
 int rc_engine_finish(rc_engine *engine, rc_stream compute, rc_error *error) RC_WARN_UNUSED;

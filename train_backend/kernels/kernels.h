@@ -36,9 +36,15 @@ int rc_accumulate(rc_kernels *kernels, void *sum, rc_dtype sum_type, const void 
                   rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 /* data[i] *= scale. */
 int rc_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t count, float scale, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
-/* *out += sum of squares, in f32 on CUDA by a fixed tree (the same bits every run), f64 inside on the CPU. out: one f32 on the device. */
+/* *out += sum of squares; the same bits every run. CUDA: f32 by a fixed tree inside a block, f64 over the blocks; CPU: f64 inside. out:
+ * one f32 on the device. */
 int rc_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream, rc_error *error)
 	RC_WARN_UNUSED;
+
+/* *coefficient = min(1, max_norm / (sqrt(*sum) + 1e-6)), as clip_grad_norm_ makes it from the norm; NaN stays NaN. All are one f32 on the
+ * device, so no host waits; norm (NULL: not wanted) takes sqrt(*sum). */
+int rc_clip_coefficient(rc_kernels *kernels, const float *sum, float max_norm, float *coefficient, float *norm, rc_stream stream,
+                        rc_error *error) RC_WARN_UNUSED;
 
 /* One step of AdamW or Adam (torch.optim's formulas, fused form) over a flat shard. */
 typedef struct rc_adamw {
@@ -51,7 +57,7 @@ typedef struct rc_adamw {
 	size_t count;
 	double lr, beta1, beta2, eps, weight_decay;
 	double step;          /* after this one: the first is 1 */
-	const float *step_on_device; /* CUDA: read instead of step where not NULL, so that a captured graph counts on */
+	const float *step_on_device; /* read instead of step where not NULL, so that a captured graph counts on */
 	const float *grad_scale; /* NULL, or one f32 on the device that gradients are multiplied by (clipping, unscaling) */
 	const float *skip;    /* NULL, or one f32 on the device: not zero means that nothing is changed (a scaler found infinities) */
 	bool decoupled;       /* AdamW (true) or Adam with L2 in the gradient */

@@ -281,19 +281,19 @@ static PyObject *engine_add_unit(PyObject *self, PyObject *args)
 	return PyLong_FromLong(index);
 }
 
-/* set_gradient(unit, pieces, chunk, grad) */
+/* set_gradient(unit, pieces, chunk, flat) */
 static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 {
-	unsigned long long chunk, grad;
+	unsigned long long chunk;
 	PyObject *list;
 	rc_piece *pieces;
 	size_t count;
 	rc_error error;
-	int index, rc;
+	int index, flat, rc;
 
-	if (!PyArg_ParseTuple(args, "iOKK", &index, &list, &chunk, &grad) || !(pieces = to_pieces(list, &count)))
+	if (!PyArg_ParseTuple(args, "iOKp", &index, &list, &chunk, &flat) || !(pieces = to_pieces(list, &count)))
 		return NULL;
-	rc = rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, (void *)(uintptr_t)grad, &error);
+	rc = rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, flat, &error);
 	free(pieces);
 	if (rc)
 		return rc_raise(&error);
@@ -505,7 +505,7 @@ static PyObject *engine_expect(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* reduce(unit, type, mean, before, after, replicate, add, grads): the gradients of the gathered parameters into the shard's. grads: None, or
+/* reduce(unit, type, mean, before, after, replicate, into, add, grads): the gradients of the gathered parameters into the shard's. grads: None, or
  * tensors to take instead of `.grad`, in the order of the gradient pieces (None among them: zeros). */
 static PyObject *engine_reduce(PyObject *self, PyObject *args)
 {
@@ -513,13 +513,14 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 	int index, mean, replicate, add, rc = -1;
 	const char *type;
 	rc_reduce_rule rule = {0};
+	unsigned long long into;
 	PyObject *grads, **held = NULL;
 	const void **pointers = NULL;
 	rc_stream stream;
 	rc_error error;
 	unit *u;
 
-	if (!PyArg_ParseTuple(args, "ispffppO", &index, &type, &mean, &rule.before, &rule.after, &replicate, &add, &grads) ||
+	if (!PyArg_ParseTuple(args, "ispffpKpO", &index, &type, &mean, &rule.before, &rule.after, &replicate, &into, &add, &grads) ||
 	    !(u = unit_at(e, index)) || to_dtype(type, &rule.type) || current_stream(e, &stream))
 		return NULL;
 	rule.mean = mean;
@@ -561,7 +562,8 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 			goto done;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	rc = rc_engine_reduce(e->engine, index, pointers, grads == Py_None ? u->grad_type : rule.type, &rule, add, stream, &error);
+	rc = rc_engine_reduce(e->engine, index, pointers, grads == Py_None ? u->grad_type : rule.type, &rule,
+	                      (void *)(uintptr_t)into, add, stream, &error);
 	Py_END_ALLOW_THREADS
 	if (rc)
 		rc_raise(&error);
@@ -615,7 +617,7 @@ static PyMethodDef engine_methods[] = {
 	{"add_unit", engine_add_unit, METH_VARARGS,
 	 "add_unit(name, pieces, chunk, shard_type, gather_type, shard, cast, full, slot, first_bucket, bucket_count) -> index; "
 	 "pieces: (chunk, full, count, total) in elements"},
-	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, grad)"},
+	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, flat)"},
 	{"bind", engine_bind, METH_VARARGS, "bind(unit, [(gathered, sharded, ((dict, name), ...), gradient or -1), ...], complete)"},
 	{"gradient_hook", engine_gradient_hook, METH_VARARGS, "gradient_hook(unit) -> what to register on its gathered parameters"},
 	{"expect", engine_expect, METH_NOARGS, "expect(): a backward pass begins, no gradient has arrived"},
@@ -623,7 +625,7 @@ static PyMethodDef engine_methods[] = {
 	{"begin", engine_begin, METH_NOARGS, "begin(): a step begins, shards may have changed"},
 	{"enter", engine_enter, METH_VARARGS, "enter(unit, backward, prefetch): gathered parameters in the modules"},
 	{"leave", engine_leave, METH_VARARGS, "leave(unit): sharded parameters in the modules"},
-	{"reduce", engine_reduce, METH_VARARGS, "reduce(unit, type, mean, before, after, replicate, add, grads)"},
+	{"reduce", engine_reduce, METH_VARARGS, "reduce(unit, type, mean, before, after, replicate, into, add, grads)"},
 	{"finish", engine_finish, METH_NOARGS, "finish(): all gradients are there for the current stream"},
 	{"forget_events", engine_forget_events, METH_NOARGS, "forget_events(): around the capture of a CUDA graph"},
 	{"reset", engine_reset, METH_NOARGS, "reset(): after an exception in the middle of a step"},

@@ -1,0 +1,471 @@
+/* The CPU half of kernels.h. Data goes through tiles of f32 that stay in the first-level cache: a vectorised loop converts a tile,
+ * one computes (cpu_simd.inc), one converts back, so any mix of types runs at about memory speed. What is f32 already is worked on
+ * in place. f64 has plain loops of its own. */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "train_backend/kernels/internal.h"
+
+#define TILE 1024
+
+size_t rc__cpu_sets(const rc__cpu_ops *sets[3])
+{
+	size_t count = 0;
+
+#if defined __x86_64__
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+
+	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		sets[count++] = &rc__cpu_avx512;
+	if (avx2)
+		sets[count++] = &rc__cpu_avx2;
+#endif
+	sets[count++] = &rc__cpu_base;
+	return count;
+}
+
+static inline const void *at(const void *base, rc_dtype type, size_t index)
+{
+	return (const char *)base + index * rc_dtype_size(type);
+}
+
+static inline void *at_mut(void *base, rc_dtype type, size_t index)
+{
+	return (char *)base + index * rc_dtype_size(type);
+}
+
+static inline size_t tile_at(size_t done, size_t count)
+{
+	return count - done < TILE ? count - done : TILE;
+}
+
+/* The elements in f32: from itself where it is f32, else converted into tile. */
+static const float *widen(const rc__cpu_ops *cpu, const void *from, rc_dtype type, float *tile, size_t count)
+{
+	const double *f64 = from;
+
+	switch (type) {
+	case RC_F32: return from;
+	case RC_F16: cpu->widen_f16(from, tile, count); return tile;
+	case RC_BF16: cpu->widen_bf16(from, tile, count); return tile;
+	default:
+		for (size_t i = 0; i < count; i++)
+			tile[i] = (float)f64[i];
+		return tile;
+	}
+}
+
+static void narrow(const rc__cpu_ops *cpu, const float *from, void *to, rc_dtype type, size_t count)
+{
+	double *f64 = to;
+
+	switch (type) {
+	case RC_F32:
+		if (from != to)
+			memcpy(to, from, count * sizeof *from);
+		break;
+	case RC_F16: cpu->narrow_f16(from, to, count); break;
+	case RC_BF16: cpu->narrow_bf16(from, to, count); break;
+	default:
+		for (size_t i = 0; i < count; i++)
+			f64[i] = from[i];
+	}
+}
+
+/* Elements that are read and written: in place where they are f32. */
+static float *open_tile(const rc__cpu_ops *cpu, void *data, rc_dtype type, float *tile, size_t count)
+{
+	return type == RC_F32 ? data : (float *)widen(cpu, data, type, tile, count);
+}
+
+static double get_f64(const rc__cpu_ops *cpu, const void *from, rc_dtype type, size_t index)
+{
+	float tile[1];
+
+	if (type == RC_F64)
+		return ((const double *)from)[index];
+	return *widen(cpu, at(from, type, index), type, tile, 1);
+}
+
+/* f64 goes to 16 bits by way of f32, as torch's conversions do. */
+static void put_f64(const rc__cpu_ops *cpu, void *to, rc_dtype type, size_t index, double value)
+{
+	float narrowed = (float)value;
+
+	if (type == RC_F64)
+		((double *)to)[index] = value;
+	else
+		narrow(cpu, &narrowed, at_mut(to, type, index), type, 1);
+}
+
+static void convert(const rc__cpu_ops *cpu, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, float scale)
+{
+	float tile[TILE];
+
+	if (from_type == to_type && scale == 1) {
+		memcpy(to, from, count * rc_dtype_size(from_type));
+		return;
+	}
+	if ((from_type == RC_F64 || to_type == RC_F64) && scale != 1) {
+		for (size_t i = 0; i < count; i++)
+			put_f64(cpu, to, to_type, i, get_f64(cpu, from, from_type, i) * scale);
+		return;
+	}
+	for (size_t done = 0, n; done < count; done += n) {
+		const void *source = at(from, from_type, done);
+		void *target = at_mut(to, to_type, done);
+
+		n = tile_at(done, count);
+		if (scale == 1 && to_type == RC_F32) { /* straight into the target */
+			widen(cpu, source, from_type, target, n);
+			continue;
+		}
+		const float *values = widen(cpu, source, from_type, tile, n);
+		if (scale != 1) {
+			if (values != tile)
+				memcpy(tile, values, n * sizeof *tile);
+			cpu->scale(tile, scale, n);
+			values = tile;
+		}
+		narrow(cpu, values, target, to_type, n);
+	}
+}
+
+static int cpu_unshuffle(rc_kernels *kernels, const rc_layout *layout, const void *gathered, void *full, size_t element, rc_stream stream,
+                         rc_error *error)
+{
+	(void)kernels, (void)stream, (void)error;
+	for (size_t i = 0; i < layout->count; i++) {
+		const rc_piece *piece = &layout->pieces[i];
+
+		for (size_t rank = 0, done = 0; done < piece->total; rank++, done += piece->count) {
+			size_t left = piece->total - done, n = left < piece->count ? left : piece->count;
+
+			memcpy((char *)full + (piece->full + done) * element,
+			       (const char *)gathered + (rank * layout->chunk + piece->chunk) * element, n * element);
+		}
+	}
+	return 0;
+}
+
+static int cpu_pack(rc_kernels *kernels, const rc_layout *layout, const void *const *grads, rc_dtype from, void *packed, rc_dtype to,
+                    float scale, rc_stream stream, rc_error *error)
+{
+	size_t size = rc_dtype_size(to);
+
+	(void)stream, (void)error;
+	for (size_t rank = 0; rank < (size_t)layout->ranks; rank++) {
+		char *chunk = (char *)packed + rank * layout->chunk * size;
+
+		for (size_t i = 0; i < layout->count; i++) {
+			const rc_piece *piece = &layout->pieces[i];
+			size_t begin = rank * piece->count, n = 0;
+			char *target = chunk + piece->chunk * size;
+
+			if (grads[i] && begin < piece->total)
+				n = piece->total - begin < piece->count ? piece->total - begin : piece->count;
+			if (n)
+				convert(kernels->cpu, at(grads[i], from, begin), from, target, to, n, scale);
+			memset(target + n * size, 0, (piece->count - n) * size);
+		}
+		for (size_t i = 0; i < layout->gap_count; i++)
+			memset(chunk + layout->gaps[i].chunk * size, 0, layout->gaps[i].count * size);
+	}
+	return 0;
+}
+
+static int cpu_cast(rc_kernels *kernels, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, rc_stream stream,
+                    rc_error *error)
+{
+	(void)stream, (void)error;
+	convert(kernels->cpu, from, from_type, to, to_type, count, 1);
+	return 0;
+}
+
+static int cpu_accumulate(rc_kernels *kernels, void *sum, rc_dtype sum_type, const void *from, rc_dtype from_type, size_t count,
+                          float scale, rc_stream stream, rc_error *error)
+{
+	const rc__cpu_ops *cpu = kernels->cpu;
+	float sums[TILE], values[TILE];
+
+	(void)stream, (void)error;
+	if (sum_type == RC_F64 || from_type == RC_F64) {
+		for (size_t i = 0; i < count; i++)
+			put_f64(cpu, sum, sum_type, i, get_f64(cpu, sum, sum_type, i) + get_f64(cpu, from, from_type, i) * scale);
+		return 0;
+	}
+	for (size_t done = 0, n; done < count; done += n) {
+		n = tile_at(done, count);
+		float *tile = open_tile(cpu, at_mut(sum, sum_type, done), sum_type, sums, n);
+
+		cpu->add_scaled(tile, widen(cpu, at(from, from_type, done), from_type, values, n), scale, n);
+		narrow(cpu, tile, at_mut(sum, sum_type, done), sum_type, n);
+	}
+	return 0;
+}
+
+static int cpu_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t count, float scale, rc_stream stream, rc_error *error)
+{
+	const rc__cpu_ops *cpu = kernels->cpu;
+	float values[TILE];
+
+	(void)stream, (void)error;
+	if (type == RC_F64) {
+		for (size_t i = 0; i < count; i++)
+			((double *)data)[i] *= scale;
+		return 0;
+	}
+	for (size_t done = 0, n; done < count; done += n) {
+		n = tile_at(done, count);
+		float *tile = open_tile(cpu, at_mut(data, type, done), type, values, n);
+
+		cpu->scale(tile, scale, n);
+		narrow(cpu, tile, at_mut(data, type, done), type, n);
+	}
+	return 0;
+}
+
+static int cpu_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream, rc_error *error)
+{
+	const rc__cpu_ops *cpu = kernels->cpu;
+	float values[TILE];
+	double sum = 0;
+
+	(void)stream, (void)error;
+	for (size_t done = 0, n; done < count; done += n) {
+		n = tile_at(done, count);
+		if (type == RC_F64) {
+			const double *f64 = at(data, type, done);
+
+			for (size_t i = 0; i < n; i++)
+				sum += f64[i] * f64[i];
+		} else {
+			sum += cpu->sum_squares(widen(cpu, at(data, type, done), type, values, n), n);
+		}
+	}
+	*out = (float)(*out + sum);
+	return 0;
+}
+
+static int cpu_clip_coefficient(rc_kernels *kernels, const float *sum, float max_norm, float *coefficient, float *norm, rc_stream stream,
+                                rc_error *error)
+{
+	float total = sqrtf(*sum), ratio = max_norm / (total + 1e-6f);
+
+	(void)kernels, (void)stream, (void)error;
+	*coefficient = ratio > 1 ? 1 : ratio;
+	if (norm)
+		*norm = total;
+	return 0;
+}
+
+/* The loop of cpu_simd.inc in f64, for f64 parameters. */
+static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__adamw_factors *f)
+{
+	double near = f->weight1 < 0.5 ? 0 : 1, weight = f->weight1 < 0.5 ? f->weight1 : f->weight1 - 1;
+
+	for (size_t i = 0; i < step->count; i++) {
+		double p = get_f64(cpu, step->param, step->param_type, i) * f->decay;
+		double g = get_f64(cpu, step->grad, step->grad_type, i) * f->grad_scale;
+		double m = get_f64(cpu, step->exp_avg, step->state_type, i);
+		double v = get_f64(cpu, step->exp_avg_sq, step->state_type, i);
+
+		if (f->l2 != 0)
+			g += p * f->l2;
+		m = fma(weight, g - m, near != 0 ? g : m);
+		v = v * f->beta2 + g * g * f->weight2;
+		p -= f->step_size * m / (sqrt(v) / f->root + f->eps);
+		put_f64(cpu, step->param, step->param_type, i, p);
+		put_f64(cpu, step->exp_avg, step->state_type, i, m);
+		put_f64(cpu, step->exp_avg_sq, step->state_type, i, v);
+		if (step->cast)
+			put_f64(cpu, step->cast, step->cast_type, i, p);
+	}
+}
+
+static int cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error)
+{
+	const rc__cpu_ops *cpu = kernels->cpu;
+	float params[TILE], grads[TILE], firsts[TILE], seconds[TILE];
+	rc__adamw_factors factors;
+
+	(void)stream, (void)error;
+	if (step->skip && *step->skip != 0)
+		return 0;
+	rc__adamw_factors_make(step, step->step_on_device ? *step->step_on_device : step->step, step->grad_scale ? *step->grad_scale : 1,
+	                       &factors);
+	if (step->param_type == RC_F64) {
+		adamw_f64(cpu, step, &factors);
+		return 0;
+	}
+	for (size_t done = 0, n; done < step->count; done += n) {
+		void *param = at_mut(step->param, step->param_type, done);
+		void *exp_avg = at_mut(step->exp_avg, step->state_type, done), *exp_avg_sq = at_mut(step->exp_avg_sq, step->state_type, done);
+
+		n = tile_at(done, step->count);
+		float *p = open_tile(cpu, param, step->param_type, params, n);
+		float *m = open_tile(cpu, exp_avg, step->state_type, firsts, n), *v = open_tile(cpu, exp_avg_sq, step->state_type, seconds, n);
+
+		cpu->adamw(&factors, p, widen(cpu, at(step->grad, step->grad_type, done), step->grad_type, grads, n), m, v, n);
+		narrow(cpu, p, param, step->param_type, n);
+		narrow(cpu, m, exp_avg, step->state_type, n);
+		narrow(cpu, v, exp_avg_sq, step->state_type, n);
+		if (step->cast)
+			narrow(cpu, p, at_mut(step->cast, step->cast_type, done), step->cast_type, n);
+	}
+	return 0;
+}
+
+/* One message block: at most TILE elements at a time through `values`. */
+struct quantizer {
+	const rc__cpu_ops *cpu;
+	rc_quant kind;
+	const void *from;
+	rc_dtype from_type;
+	float *residual;
+	float values[TILE];
+};
+
+/* Elements [begin, begin + count) in f32 with what was lost before. */
+static const float *quantizer_load(struct quantizer *q, size_t begin, size_t count)
+{
+	const float *values = widen(q->cpu, at(q->from, q->from_type, begin), q->from_type, q->values, count);
+
+	if (!q->residual)
+		return values;
+	if (values != q->values)
+		memcpy(q->values, values, count * sizeof *values);
+	q->cpu->add_scaled(q->values, q->residual + begin, 1, count);
+	return q->values;
+}
+
+static void encode(struct quantizer *q, const float *values, float inverse, void *codes, size_t count)
+{
+	int8_t *bytes = codes, pairs[TILE];
+
+	if (q->kind == RC_FP8) {
+		q->cpu->encode_fp8(values, inverse, codes, count);
+	} else if (q->kind == RC_INT8) {
+		q->cpu->encode_int(values, inverse, codes, count);
+	} else {
+		q->cpu->encode_int(values, inverse, pairs, count);
+		for (size_t i = 0; i < count; i += 2)
+			bytes[i / 2] = (int8_t)((pairs[i] & 15) | (i + 1 < count ? pairs[i + 1] & 15 : 0) << 4);
+	}
+}
+
+static void decode(const rc__cpu_ops *cpu, rc_quant kind, const void *codes, float scale, float *to, size_t count)
+{
+	const uint8_t *bytes = codes;
+	int8_t pairs[TILE];
+
+	if (kind == RC_FP8) {
+		cpu->decode_fp8(codes, scale, to, count);
+	} else if (kind == RC_INT8) {
+		cpu->decode_int(codes, scale, to, count);
+	} else {
+		for (size_t i = 0; i < count; i++) {
+			int nibble = i % 2 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
+
+			pairs[i] = (int8_t)(nibble < 8 ? nibble : nibble - 16);
+		}
+		cpu->decode_int(pairs, scale, to, count);
+	}
+}
+
+static size_t code_bytes(rc_quant kind, size_t count)
+{
+	return kind == RC_INT4 ? (count + 1) / 2 : count;
+}
+
+static int cpu_quantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count,
+                        float *residual, void *packed, rc_stream stream, rc_error *error)
+{
+	struct quantizer q = {.cpu = kernels->cpu, .kind = kind, .from = from, .from_type = from_type, .residual = residual};
+	float *scales = packed;
+	char *codes = (char *)packed + rc__quant_values(count, block);
+	const float limit = rc__quant_limit(kind);
+
+	(void)stream, (void)error;
+	memset(packed, 0, rc__quant_values(count, block));
+	for (size_t b = 0; b * block < count; b++) {
+		size_t begin = b * block, end = count - begin < block ? count : begin + block;
+		char *target = codes + code_bytes(kind, begin);
+		uint32_t bits = 0;
+		float most, inverse;
+
+		for (size_t done = begin, n; done < end; done += n) {
+			n = tile_at(done, end);
+			uint32_t found = q.cpu->max_bits(quantizer_load(&q, done, n), n);
+
+			bits = found > bits ? found : bits;
+		}
+		memcpy(&most, &bits, sizeof most);
+		/* A block with a NaN or an infinity comes out as NaN everywhere; one too small for its inverse, as zeros. */
+		inverse = limit / most;
+		scales[b] = !isfinite(most) ? NAN : isfinite(inverse) ? most / limit : 0;
+		if (!isfinite(most) || !isfinite(inverse)) {
+			memset(target, 0, code_bytes(kind, end - begin));
+			for (size_t i = begin; residual && i < end; i++)
+				residual[i] = isfinite(most) ? *quantizer_load(&q, i, 1) : 0;
+		} else {
+			for (size_t done = begin, n; done < end; done += n) {
+				float back[TILE];
+
+				n = tile_at(done, end);
+				const float *values = quantizer_load(&q, done, n);
+				char *place = target + code_bytes(kind, done - begin);
+
+				encode(&q, values, inverse, place, n);
+				if (!residual)
+					continue;
+				decode(q.cpu, kind, place, scales[b], back, n);
+				for (size_t i = 0; i < n; i++)
+					residual[done + i] = values[i] - back[i];
+			}
+		}
+		memset(target + code_bytes(kind, end - begin), 0, code_bytes(kind, block) - code_bytes(kind, end - begin));
+	}
+	return 0;
+}
+
+static int cpu_dequantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *packed, void *to, rc_dtype to_type, size_t count,
+                          bool add, float scale, rc_stream stream, rc_error *error)
+{
+	const rc__cpu_ops *cpu = kernels->cpu;
+	const float *scales = packed;
+	const char *codes = (const char *)packed + rc__quant_values(count, block);
+	float values[TILE];
+
+	(void)stream, (void)error;
+	for (size_t b = 0; b * block < count; b++) {
+		size_t begin = b * block, end = count - begin < block ? count : begin + block;
+
+		for (size_t done = begin, n; done < end; done += n) {
+			n = tile_at(done, end);
+			decode(cpu, kind, codes + code_bytes(kind, done), scales[b], values, n);
+			if (add) {
+				cpu_accumulate(kernels, at_mut(to, to_type, done), to_type, values, RC_F32, n, scale, NULL, NULL);
+			} else {
+				cpu->scale(values, scale, n);
+				narrow(cpu, values, at_mut(to, to_type, done), to_type, n);
+			}
+		}
+	}
+	return 0;
+}
+
+const rc__backend rc__cpu_backend = {
+	.unshuffle = cpu_unshuffle,
+	.pack = cpu_pack,
+	.cast = cpu_cast,
+	.accumulate = cpu_accumulate,
+	.scale = cpu_scale,
+	.sum_squares = cpu_sum_squares,
+	.clip_coefficient = cpu_clip_coefficient,
+	.adamw_step = cpu_adamw_step,
+	.quantize = cpu_quantize,
+	.dequantize = cpu_dequantize,
+};

@@ -1,0 +1,11 @@
+/* The loops of cpu_simd.inc for AVX-512 (x86-64-v4). */
+#if defined __x86_64__
+#pragma GCC optimize("O3,no-math-errno,no-trapping-math,fp-contract=off")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")
+#include <immintrin.h>
+
+#define HAVE_F16C
+#define SET rc__cpu_avx512
+#define SET_NAME "avx512"
+#include "train_backend/kernels/cpu_simd.inc"
+#endif
