@@ -41,9 +41,14 @@ FILES = {
     "torch/broken.py": "import torch.distributed.fsdp\nraise ValueError('broken')\n",
     "ray/__init__.py": "",
     "ray/train/__init__.py": "class get_context:\n    def get_world_size(self):\n        return 2\n",
-    "ray/train/torch/__init__.py": "from ray.train.torch.train_loop_utils import prepare_model\ndef get_device():\n    return torch.device('cpu')\nimport torch\n",
-    "ray/train/torch/train_loop_utils.py": "def prepare_model(model, move_to_device=True, parallel_strategy='ddp', parallel_strategy_kwargs=None):\n"
-                                           "    'of Ray'\n    return ('stock', model, parallel_strategy)\n",
+    "ray/train/torch/__init__.py": (
+        "import torch\nfrom ray.train.torch.train_loop_utils import prepare_model\n"
+        "def get_device():\n    return torch.device('cpu')\n"
+    ),
+    "ray/train/torch/train_loop_utils.py": (
+        "def prepare_model(model, move_to_device=True, parallel_strategy='ddp', parallel_strategy_kwargs=None):\n"
+        "    'of Ray'\n    return ('stock', model, parallel_strategy)\n"
+    ),
 }
 FULL = "class FullyShardedDataParallel:\n    def __init__(self, model, **options):\n        self.model, self.options = model, options\n"
 DEVICE = "class device:\n    def __init__(self, type):\n        self.type = type\n"
@@ -61,7 +66,9 @@ def check(right, sentence, text=""):
 def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), log=""):
     """The code prints `want`; what it logs holds `log` and is one line (or none)."""
     with tempfile.TemporaryDirectory() as top:
-        tree = dict(FILES, **{"raylet_c/train/fsdp1.py": FACE.format(install="pass"), "raylet_c/train/fsdp2.py": FACE.format(install="pass")})
+        tree = dict(FILES)
+        for name in ("fsdp1", "fsdp2"):
+            tree["raylet_c/train/%s.py" % name] = FACE.format(install="pass")
         tree.update(files)
         tree["torch/__init__.py"] = DEVICE + tree["torch/__init__.py"]
         tree["torch/distributed/fsdp/__init__.py"] += FULL
@@ -74,11 +81,12 @@ def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), lo
                 f.write(text)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("RAYLET_C", "PYTHON"))}
         env.update(environment, PYTHONPATH=top)
-        start = "import site, sys; site.addsitedir(%r)\n" % top  # reads the .pth file as in a folder of packages
+        start = "import site, sys; site.addsitedir(%r)\n" % top  # the .pth file is read as in a folder of packages
         shutil.copy(os.path.join(os.path.dirname(PACKAGE), "raylet_c.pth"), top)
-        done = subprocess.run([sys.executable, "-c", start + textwrap.dedent(code)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True, timeout=60)
-    right = done.returncode == 0 and done.stdout.strip() == want and log in done.stderr and len(done.stderr.splitlines()) == (1 if log else 0)
+        done = subprocess.run([sys.executable, "-S", "-c", start + textwrap.dedent(code)], env=env, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+    logged = done.stderr.splitlines()
+    right = done.returncode == 0 and done.stdout.strip() == want and len(logged) == (1 if log else 0) and log in done.stderr
     check(right, sentence, "wanted %r, got %r\n%s" % (want, done.stdout, done.stderr))
 
 
@@ -86,18 +94,19 @@ USE = "import torch.distributed.fsdp as f; print(f.fully_shard())"
 
 
 def inert():
-    look = "import sys; print([m for m in sys.modules if m.startswith(('raylet_c.train', 'torch', 'logging', 'importlib.util'))], len(sys.meta_path) == len(set(map(id, sys.meta_path))) == 3); "
+    look = "print([m for m in sys.modules if m.startswith(('raylet_c.train', 'torch', 'logging', 'importlib.util'))], len(sys.meta_path)); "
     for value in (None, "0", "", "worker", "fsdpx"):
         environment = () if value is None else (("RAYLET_C", value),)
-        case("nothing is done with RAYLET_C=%s" % value, look + USE, "[] True\nstock", environment)
-    case("nothing is done with RAYLET_C_FSDP=0", look + USE, "[] True\nstock", (("RAYLET_C", "fsdp"), ("RAYLET_C_FSDP", "0")))
+        case("nothing is done with RAYLET_C=%s" % value, look + USE, "[] 3\nstock", environment)
+    case("nothing is done with RAYLET_C_FSDP=0", look + USE, "[] 3\nstock", (("RAYLET_C", "fsdp"), ("RAYLET_C_FSDP", "0")))
 
 
 def active():
-    look = "import sys; print([m for m in sys.modules if m.startswith(('raylet_c.train', 'torch', 'logging'))]); "
+    look = "print([m for m in sys.modules if m.startswith(('raylet_c.train', 'torch', 'logging'))]); "
     case("at the start nothing is imported, then torch's FSDP is taken over by whoever imports it", look + USE, "[]\nours")
     case("it is one word of a list", USE, "ours", (("RAYLET_C", "worker,fsdp"),))
-    case("a submodule's name is taken over too", "from torch.distributed.fsdp._fully_shard import fully_shard; print(fully_shard())", "ours")
+    submodule = "from torch.distributed.fsdp._fully_shard import fully_shard; print(fully_shard())"
+    case("a submodule's name is taken over too", submodule, "ours")
     case("importlib.util.find_spec changes nothing", """
         import importlib.util
         spec = importlib.util.find_spec("torch.distributed.fsdp")
@@ -105,7 +114,8 @@ def active():
         assert importlib.util.find_spec("torch.distributed.nothing") is None
         """ + USE, "ours")
     case("a reload keeps it", "import importlib, torch.distributed.fsdp as f; importlib.reload(f); print(f.fully_shard())", "ours")
-    case("while torch is half imported it waits", USE, "ours", files={"torch/__init__.py": "import torch.distributed.fsdp\nwhole = True\n"})
+    early = {"torch/__init__.py": "import torch.distributed.fsdp\nwhole = True\n"}
+    case("while torch is half imported it waits", USE, "ours", files=early)
     case("while torch._dynamo is half imported it waits", "import torch._dynamo as d; print(d.seen, end=' '); " + USE, "stock ours")
     case("a module of torch that fails in its import fails as ever, and the rest works", """
         try:
@@ -113,13 +123,14 @@ def active():
         except ValueError as e:
             print(e, end=" ")
         """ + USE, "broken ours")
-    flaky = "import sys\nif not hasattr(sys, 'second'):\n    sys.second = True\n    raise ImportError('not yet')\n"
+    name = "torch/distributed/fsdp/_fully_shard.py"
+    flaky = "import sys\nif not hasattr(sys, 'second'):\n    sys.second = True\n    raise ImportError('not yet')\n" + FILES[name]
     case("an import of FSDP that fails is tried again", """
         try:
             import torch.distributed.fsdp
         except ImportError as e:
             print(e, end=" ")
-        """ + USE, "not yet ours", files={"torch/distributed/fsdp/_fully_shard.py": flaky + FILES["torch/distributed/fsdp/_fully_shard.py"]})
+        """ + USE, "not yet ours", files={name: flaky})
     case("of many threads that import at once each gets it, and it is installed once", """
         import sys, threading
         sys.setswitchinterval(1e-6)
@@ -143,7 +154,8 @@ def active():
         import torch.distributed.fsdp, raylet_c.train
         raylet_c.train.uninstall()
         """ + USE + "; print(raylet_c.train.installed())", "stock\nFalse")
-    case("RAYLET_C_FSDP=0 also holds for install() by hand", "import raylet_c.train; raylet_c.train.install(); " + USE, "stock", (("RAYLET_C_FSDP", "0"),))
+    case("RAYLET_C_FSDP=0 also holds for install() by hand", "import raylet_c.train; raylet_c.train.install(); " + USE, "stock",
+         (("RAYLET_C_FSDP", "0"),))
 
 
 def errors():
@@ -182,18 +194,21 @@ def of_ray():
         "import ray.train.torch, torch.distributed.fsdp, raylet_c.train\n"
         "from ray.train.torch import prepare_model as renamed\n"
         "raylet_c.train.install()\n"
-        "print(renamed is ray.train.torch.prepare_model is ray.train.torch.train_loop_utils.prepare_model, renamed.__doc__, renamed.__module__)\n"
+        "print(renamed is ray.train.torch.prepare_model is ray.train.torch.train_loop_utils.prepare_model)\n"
+        "print(renamed.__doc__, renamed.__module__)\n"
     )
-    case("prepare_model is replaced where it is held already", held + ask, "True of Ray ray.train.torch.train_loop_utils\n(('stock', 'model', None), 1, 'cpu')", ())
+    case("prepare_model is replaced where it is held already", held + ask,
+         "True\nof Ray ray.train.torch.train_loop_utils\n(('stock', 'model', None), 1, 'cpu')", ())
     case("the other strategies are Ray's own", start + "p = ray.train.torch.prepare_model; print(p('m'), p('m', True, None))",
          "('stock', 'm', 'ddp') ('stock', 'm', None)")
-    case("on another device it is Ray's own", "import ray.train.torch, torch; ray.train.torch.get_device = lambda: [torch.device('cuda')]\n" + ask,
-         "('stock', 'model', 'fsdp')")
-    case("with RAYLET_C_FSDP=0 it is Ray's own", start + ask, "('stock', 'model', 'fsdp')", (("RAYLET_C", "fsdp"), ("RAYLET_C_FSDP", "0")))
+    cuda = "ray.train.torch.get_device = lambda: [ray.train.torch.torch.device('cuda')]\n"
+    case("on another device it is Ray's own", start + cuda + ask, "('stock', 'model', 'fsdp')")
+    off = (("RAYLET_C", "fsdp"), ("RAYLET_C_FSDP", "0"))
+    case("with RAYLET_C_FSDP=0 it is Ray's own", start + ask, "('stock', 'model', 'fsdp')", off)
 
 
 def cost():
-    code = "import sys, time; sys.path.insert(0, %r); import os; a = time.process_time(); import raylet_c._seam; print(time.process_time() - a)"
+    code = "import sys, time; sys.path.insert(0, %r); a = time.process_time(); import raylet_c._seam; print(time.process_time() - a)"
     with tempfile.TemporaryDirectory() as compiled:  # as pip leaves it
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         for value in ("0", "fsdp"):
