@@ -221,8 +221,7 @@ class Model:
                     pieces.append((chunk, 0, piece.count, piece.total))
                     chunk += _up(piece.count)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
-        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)
-        unit.grad.untyped_storage().resize_(0)
+        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
         order = iter(range(len(spec.tensors)))
         bound = [(g, t.sharded, t.places, next(order) if on else -1) for g, t, on in zip(unit.gathered, spec.tensors, trained)]
