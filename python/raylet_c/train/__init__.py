@@ -11,7 +11,7 @@ import importlib
 import os
 import threading
 
-FACES = ("fsdp2", "fsdp1", "prepare_model")
+FACES = ("fsdp2", "prepare_model")
 _installed = []
 _lock = threading.RLock()
 
