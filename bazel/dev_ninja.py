@@ -34,10 +34,13 @@ def train_backend(root, build, flags, variant, out, tests, default):
     if not os.path.isdir(top):
         return
     objects = {}
+    kernels = build + "/gen/train_backend/kernels/kernels.cu.inc"
+    out.append("rule embed\n  command = sh %s/bazel/embed.sh $in > $out\n  description = embed $in" % root)
+    out.append("build %s: embed %s/kernels/kernels.cu | %s/bazel/embed.sh" % (kernels, top, root))
 
     def compile_one(source):
         target = "%s/pic/%s.o" % (build, os.path.relpath(source, root)[:-2])
-        out.append("build %s: cc %s\n  cflags = $cflags -fPIC" % (target, source))
+        out.append("build %s: cc %s || %s\n  cflags = $cflags -fPIC" % (target, source, kernels))
         return target
 
     base = [compile_one(root + "/raylet-c/base/status.c")]
@@ -47,10 +50,12 @@ def train_backend(root, build, flags, variant, out, tests, default):
     below = [o for folder in ("fsdp", "kernels", "comm", "device") for o in objects[folder]] + base
     library = build + "/raylet_c/_train.abi3.so"
     exports = top + "/module/exports.lds"
-    shared = [f for f in ldflags(flags, variant) if f != "-Wl,-u,arc4random"] + ["-Wl,--version-script=" + exports]
+    options = " ".join(f for f in ldflags(flags, variant) if f != "-Wl,-u,arc4random")
     libs = "-lpthread -lm -ldl -lrt"
-    out.append("rule shared\n  command = gcc -shared %s -o $out $in %s\n  description = link $out" % (" ".join(shared), libs))
-    out.append("build %s: shared %s | %s" % (library, " ".join(objects["module"] + below), exports))
+    out.append("rule shared\n  command = gcc -shared %s $exports -o $out $in %s\n  description = link $out" % (options, libs))
+    out.append("build %s: shared %s | %s\n  exports = -Wl,--version-script=%s" % (library, " ".join(objects["module"] + below), exports, exports))
+    # For tests/train/kernels_check.py: the kernels without Python.
+    out.append("build %s/libtrain_kernels.so: shared %s" % (build, " ".join(objects["kernels"] + objects["device"] + base)))
     if variant == "product":
         default.append(library)
     for source in sorted(glob.glob(top + "/*/test/*.c")):

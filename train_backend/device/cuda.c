@@ -54,6 +54,7 @@ static struct {
 	int (*cuModuleLoadData)(void **module, const void *image);
 	int (*cuModuleUnload)(void *module);
 	int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+	int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, void *function, int threads, size_t shared_bytes);
 	int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
 	                      unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra);
 } driver;
@@ -89,6 +90,7 @@ static const struct {
 	SYMBOL(cuModuleLoadData),
 	SYMBOL(cuModuleUnload),
 	SYMBOL(cuModuleGetFunction),
+	SYMBOL(cuOccupancyMaxActiveBlocksPerMultiprocessor),
 	SYMBOL(cuLaunchKernel),
 #undef SYMBOL
 };
@@ -309,6 +311,11 @@ int rc_cuda_module_unload(rc_cuda_module module, rc_error *error)
 int rc_cuda_module_function(rc_cuda_module module, const char *name, rc_cuda_function *function, rc_error *error)
 {
 	return CALL(error, cuModuleGetFunction, function, module, name);
+}
+
+int rc_cuda_occupancy(rc_cuda_function function, unsigned threads, int *blocks, rc_error *error)
+{
+	return CALL(error, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, function, (int)threads, 0);
 }
 
 int rc_cuda_launch(rc_cuda_function function, unsigned blocks, unsigned threads, void **arguments, rc_stream stream, rc_error *error)

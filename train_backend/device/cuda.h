@@ -48,6 +48,8 @@ typedef void *rc_cuda_function;
 int rc_cuda_module_load(const void *image, rc_cuda_module *module, rc_error *error) RC_WARN_UNUSED;
 int rc_cuda_module_unload(rc_cuda_module module, rc_error *error); /* accepts NULL */
 int rc_cuda_module_function(rc_cuda_module module, const char *name, rc_cuda_function *function, rc_error *error) RC_WARN_UNUSED;
+/* How many blocks of `threads` run on one multiprocessor at a time. */
+int rc_cuda_occupancy(rc_cuda_function function, unsigned threads, int *blocks, rc_error *error) RC_WARN_UNUSED;
 /* One row of blocks of `threads`; arguments[i] points to the value of parameter i. */
 int rc_cuda_launch(rc_cuda_function function, unsigned blocks, unsigned threads, void **arguments, rc_stream stream, rc_error *error)
 	RC_WARN_UNUSED;

@@ -10,8 +10,9 @@
 
 typedef struct rc_kernels rc_kernels;
 
-/* device < 0: the CPU. CUDA: rc_cuda_open(device) first; compiles what is not in the cache ($XDG_CACHE_HOME/raylet-c or a folder of
- * the process' own), keyed by source, architecture and NVRTC version. */
+/* device < 0: the CPU. CUDA: opens the device, makes its context current, compiles what is not in the cache (device/nvrtc.h); not
+ * while a graph is captured. Every call on CUDA is one launch (rc_pack: one for each 256 pieces), allocates nothing and may be
+ * captured; it leaves the device's context current. */
 int rc_kernels_create(int device, rc_kernels **kernels, rc_error *error) RC_WARN_UNUSED;
 void rc_kernels_destroy(rc_kernels *kernels);
 

@@ -19,6 +19,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 RING_SLOTS = 2
 RING_BUCKETS = 2
 
+watchers = []  # called with each Model that begins a step
+
 
 def _up(n: int, to: int = ALIGN) -> int:
     return -(-n // to) * to
@@ -237,6 +239,8 @@ class Model:
 
     def begin(self) -> None:
         """The forward pass of the root begins: shards may have changed."""
+        for watcher in watchers:
+            watcher(self)
         for unit in self.units:
             if unit.grad_chunk and not unit.grad_users() and not unit.kept:
                 unit.grad.untyped_storage().resize_(0)
