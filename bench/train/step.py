@@ -135,7 +135,7 @@ def main():
 
     run = step
     if args.kind == "ours-graph":
-        from raylet_c.train.graph import graph
+        from raylet_c.train import graph
 
         run = graph(step)
     elif args.kind == "single-graph":

@@ -6,12 +6,14 @@ In Ray's workers on our node it is in place by itself (raylet_c/_seam.py); elsew
     raylet_c.train.install()
 
 Models that were sharded before stay torch's. With RAYLET_C_FSDP=0 in the environment nothing is installed.
+`graph(step)` makes one CUDA graph of a whole step (cuda_graph.py).
 """
 import importlib
 import os
 import threading
 
 FACES = ("fsdp2", "prepare_model")
+LAZY = {"graph": "cuda_graph"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
 _installed = []
 _lock = threading.RLock()
 
@@ -44,3 +46,9 @@ def uninstall():
 
 def installed():
     return bool(_installed)
+
+
+def __getattr__(name):
+    if name not in LAZY:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    return getattr(importlib.import_module("raylet_c.train." + LAZY[name]), name)
