@@ -58,9 +58,15 @@ def train_backend(root, build, flags, variant, out, tests, default):
     out.append("build %s/libtrain_kernels.so: shared %s" % (build, " ".join(objects["kernels"] + objects["device"] + base)))
     if variant == "product":
         default.append(library)
+    # The CUDA kernels as C++ under a driver that runs them on the CPU, for the tests of kernels/.
+    fake, kernel_tests = build + "/test/fake/libcuda.so.1", top + "/kernels/test/"
+    mode = {"product": [], "asan": ["-fsanitize=address"], "tsan": []}[variant]
+    out.append("rule fake_driver\n  command = g++ %s -I%s $in -o $out\n  description = link $out" % (" ".join(flags["FAKE_DRIVER_FLAGS"] + mode), root))
+    out.append("build %s: fake_driver %sfake_driver.cc | %s/kernels/kernels.cu" % (fake, kernel_tests, top))
     for source in sorted(glob.glob(top + "/*/test/*.c")):
         name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
-        out.append("build %s: link %s %s" % (name, compile_one(source), " ".join(below)))
+        needs = " || " + fake if source.startswith(kernel_tests) else ""
+        out.append("build %s: link %s %s%s" % (name, compile_one(source), " ".join(below), needs))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
 

@@ -35,6 +35,25 @@ MODULE_LINK_FLAGS = ["-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,relro", "-W
 
 LINK_FLAGS = MODULE_LINK_FLAGS + ["-Wl,-u,arc4random"]
 
+# train_backend/kernels/test/fake_driver.cc, C++ as the kernels are: a shared library that stands for libcuda.so.1. Misaligned
+# vectors, which a GPU refuses, stop the program.
+FAKE_DRIVER_FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unknown-pragmas",
+    "-Werror",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-shared",
+    "-Wl,-soname,libcuda.so.1",
+]
+
 GRPC_STATIC = [
     "-Wl,--start-group",
     "-l:libgrpc.a",

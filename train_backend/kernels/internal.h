@@ -111,6 +111,9 @@ struct rc__cpu_ops {
 	uint32_t (*max_bits)(const float *data, size_t count); /* the bits of the largest |x|: a NaN's are above infinity's */
 	/* codes[i] for data[i] * inverse; one byte each, int4 too. */
 	void (*encode_int)(const float *data, float inverse, int8_t *codes, size_t count);
+	/* Two signed bytes <-> two nibbles of one, the first the low one. count: of pairs. */
+	void (*join_nibbles)(const int8_t *pairs, uint8_t *bytes, size_t count);
+	void (*split_nibbles)(const uint8_t *bytes, int8_t *pairs, size_t count);
 	void (*encode_fp8)(const float *data, float inverse, uint8_t *codes, size_t count);
 	void (*decode_int)(const int8_t *codes, float scale, float *to, size_t count);
 	void (*decode_fp8)(const uint8_t *codes, float scale, float *to, size_t count);

@@ -31,6 +31,7 @@ INLINE float from_bf16(u16 x)
 	return __uint_as_float((u32)x << 16);
 }
 
+#ifndef FAKE_DRIVER /* which brings its own: test/fake_driver.cc */
 INLINE float from_f16(u16 x)
 {
 	float y;
@@ -46,6 +47,7 @@ INLINE u16 to_f16(float x)
 	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
 	return y;
 }
+#endif
 
 /* Two at once, the first in the low half. */
 INLINE u32 to_bf16_pair(float low, float high)
@@ -544,9 +546,9 @@ template <typename T> struct adamw_math {
 		p *= decay;
 		g *= grad_scale;
 		if (l2 != 0)
-			g += p * l2;
+			g = fused(p, l2, g);
 		m = fused(weight, g - m, near ? g : m);
-		v = v * beta2 + g * g * weight2;
+		v = fused(weight2 * g, g, v * beta2);
 		p -= step_size * m / (root_of(v) / root + eps);
 	}
 };

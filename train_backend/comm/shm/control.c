@@ -50,39 +50,6 @@ static void relax(void)
 #endif
 }
 
-/* ---- texts ---- */
-
-static const char *kind_name(rc__kind kind)
-{
-	static const char *const names[] = {
-		[RC__CONNECT] = "connect", [RC__WINDOW] = "making of a window", [RC__ALL_GATHER] = "all-gather",
-		[RC__GATHER_PIECES] = "gather of pieces", [RC__REDUCE_SCATTER] = "reduce-scatter", [RC__ALL_REDUCE] = "all-reduce",
-		[RC__BROADCAST] = "broadcast", [RC__BARRIER] = "barrier",
-	};
-
-	return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown call";
-}
-
-/* "reduce-scatter of layers.3 (reduce)" */
-static const char *describe(const rc__call *call, char text[200])
-{
-	snprintf(text, 200, "%s%s%.*s%s%.*s%s", kind_name(call->kind), *call->unit ? " of " : "", (int)sizeof call->unit, call->unit,
-	         *call->phase ? " (" : "", (int)sizeof call->phase, call->phase, *call->phase ? ")" : "");
-	return text;
-}
-
-static const char *type_name(rc_dtype dtype)
-{
-	static const char *const names[] = { [RC_U8] = "u8", [RC_F32] = "f32", [RC_F16] = "f16", [RC_BF16] = "bf16", [RC_F64] = "f64" };
-
-	return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown";
-}
-
-static void copy_name(char *to, size_t size, const char *from)
-{
-	snprintf(to, size, "%s", from ? from : "");
-}
-
 /* ---- breaking ---- */
 
 int rc__control_check(const rc__control *c, rc_error *error)
@@ -124,9 +91,9 @@ static int break_call(rc__control *c, rc_code code, rc_error *error, const char 
 
 static int break_call(rc__control *c, rc_code code, rc_error *error, const char *format, ...)
 {
-	char text[sizeof error->text], name[200];
+	char text[sizeof error->text], name[RC__CALL_TEXT];
 	va_list args;
-	int n = snprintf(text, sizeof text, "%s: ", describe(rc__control_call(c, c->rank), name));
+	int n = snprintf(text, sizeof text, "%s: ", rc__call_describe(&rc__control_arrival(c, c->rank)->call, name));
 
 	va_start(args, format);
 	vsnprintf(text + n, sizeof text - (size_t)n, format, args);
@@ -139,7 +106,7 @@ static int break_late(rc__control *c, int q, rc_error *error)
 	rc__record *late = &c->block->records[q];
 	long long pid = c->peers[q].process.pid;
 	uint64_t number = atomic_load_explicit(&late->number, memory_order_acquire);
-	char name[200];
+	char name[RC__CALL_TEXT];
 
 	if (number == 0)
 		return break_call(c, RC_E_TIMEOUT, error, "rank %d (pid %lld) did not come within %g s; it has come to no call yet, and rank %d is at call %"
@@ -149,31 +116,16 @@ static int break_late(rc__control *c, int q, rc_error *error)
 		                  ") and is moving data or stopped", q, pid, c->timeout, number);
 	return break_call(c, RC_E_TIMEOUT, error, "rank %d (pid %lld) did not come within %g s; it %s %s, call %" PRIu64
 	                  ", and rank %d at call %" PRIu64, q, pid, c->timeout, atomic_load(&late->inside) ? "is at" : "came last to",
-	                  describe(&late->calls[number % 2], name), number, c->rank, c->number);
+	                  rc__call_describe(&late->arrivals[number % 2].call, name), number, c->rank, c->number);
 }
 
 /* Rank a and rank b are not in the same call. */
 static int break_different(rc__control *c, int a, int b, rc_error *error)
 {
-	const rc__call *x = rc__control_call(c, a), *y = rc__control_call(c, b);
-	char one[200], two[200];
+	rc_error how;
 
-	if (x->kind != y->kind)
-		return break_call(c, RC_E_INVALID, error, "calls differ: rank %d is at %s, rank %d at %s", a, describe(x, one), b, describe(y, two));
-	if (x->dtype != y->dtype)
-		return break_call(c, RC_E_INVALID, error, "types differ: rank %d has %s, rank %d has %s", a, type_name(x->dtype), b,
-		                  type_name(y->dtype));
-	if (x->op != y->op)
-		return break_call(c, RC_E_INVALID, error, "operations differ: rank %d has %s, rank %d has %s", a, x->op == RC_AVG ? "average" : "sum",
-		                  b, y->op == RC_AVG ? "average" : "sum");
-	if (x->root != y->root)
-		return break_call(c, RC_E_INVALID, error, "roots differ: rank %d has root %d, rank %d has %d", a, x->root, b, y->root);
-	return break_call(c, RC_E_INVALID, error, "sizes differ: rank %d has %" PRIu64 " bytes, rank %d has %" PRIu64, a, x->bytes, b, y->bytes);
-}
-
-static bool same(const rc__call *x, const rc__call *y)
-{
-	return x->kind == y->kind && x->dtype == y->dtype && x->op == y->op && x->root == y->root && x->bytes == y->bytes;
+	rc__call_differ(a, &rc__control_arrival(c, a)->call, b, &rc__control_arrival(c, b)->call, &how);
+	return rc__control_break(c, how.code, how.text, error);
 }
 
 /* ---- meeting ---- */
@@ -241,22 +193,21 @@ int rc__control_meet(rc__control *c, rc_error *error)
 	return 0;
 }
 
-int rc__control_enter(rc__control *c, rc_tag tag, rc__call *call, rc_error *error)
+int rc__control_enter(rc__control *c, rc_tag tag, rc__arrival *arrival, rc_error *error)
 {
 	rc__record *own = &c->block->records[c->rank];
 
 	if (rc__control_check(c, error))
 		return -1;
-	call->number = ++c->number;
-	copy_name(call->unit, sizeof call->unit, tag.unit);
-	copy_name(call->phase, sizeof call->phase, tag.phase);
-	own->calls[call->number % 2] = *call;
+	arrival->call.number = ++c->number;
+	rc__call_set_tag(&arrival->call, tag);
+	own->arrivals[c->number % 2] = *arrival;
 	atomic_store(&own->inside, true);
-	atomic_store_explicit(&own->number, call->number, memory_order_release);
+	atomic_store_explicit(&own->number, c->number, memory_order_release);
 	if (rc__control_meet(c, error))
 		return -1;
 	for (int q = 1; q < c->size; q++)
-		if (!same(rc__control_call(c, 0), rc__control_call(c, q)))
+		if (!rc__call_same(&rc__control_arrival(c, 0)->call, &rc__control_arrival(c, q)->call))
 			return break_different(c, 0, q, error);
 	return 0;
 }
@@ -267,9 +218,9 @@ int rc__control_leave(rc__control *c, int result)
 	return result;
 }
 
-const rc__call *rc__control_call(const rc__control *c, int rank)
+const rc__arrival *rc__control_arrival(const rc__control *c, int rank)
 {
-	return &c->block->records[rank].calls[c->number % 2];
+	return &c->block->records[rank].arrivals[c->number % 2];
 }
 
 /* ---- open and close ---- */

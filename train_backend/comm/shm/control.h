@@ -17,35 +17,18 @@
 #include <stdint.h>
 
 #include "raylet-c/base/status.h"
-#include "train_backend/comm/comm.h"
+#include "train_backend/comm/call.h"
 #include "train_backend/comm/shm/segment.h"
 
-typedef enum rc__kind {
-	RC__CONNECT,
-	RC__WINDOW,
-	RC__ALL_GATHER,
-	RC__GATHER_PIECES,
-	RC__REDUCE_SCATTER,
-	RC__ALL_REDUCE,
-	RC__BROADCAST,
-	RC__BARRIER,
-} rc__kind;
-
-/* What a rank says of the call that it comes to. */
-typedef struct rc__call {
-	uint64_t number;  /* of this communicator's calls, from 1 */
-	rc__kind kind;
-	rc_dtype dtype;   /* RC_U8 where nothing is summed */
-	rc_redop op;
-	int32_t root;
-	uint64_t bytes;   /* of one rank's share */
+/* What a rank brings to a meeting at which a call starts. */
+typedef struct rc__arrival {
+	rc__call call;
 	int32_t window;   /* where its data lies: the window, or -1: it comes through the bounce memory */
 	uint64_t offset;  /* inside the window */
 	rc__segment_name segment; /* RC__WINDOW: the memory that it made */
 	rc_code code;     /* RC__WINDOW: RC_OK, or why this rank could not do its part */
 	char failed[200];
-	char unit[96], phase[32]; /* empty: none */
-} rc__call;
+} rc__arrival;
 
 typedef struct rc__record {
 	_Alignas(64) atomic_uint step;  /* 2 x meetings; bit 0: something is wrong or it has left, look */
@@ -53,7 +36,7 @@ typedef struct rc__record {
 	atomic_ullong number;           /* of the last call that it came to */
 	atomic_bool inside;             /* it has not returned from that */
 	atomic_bool left;               /* it has destroyed its communicator */
-	_Alignas(64) rc__call calls[2]; /* by number % 2 */
+	_Alignas(64) rc__arrival arrivals[2]; /* by number % 2 */
 } rc__record;
 
 typedef struct rc__block {
@@ -89,12 +72,12 @@ int rc__control_open(rc__control *control, rc__block *block, const rc__process *
 /* Tells the others that this rank has left. Accepts one that is all zero or not open. */
 void rc__control_close(rc__control *control);
 
-/* Comes to a call and meets; then rc__control_call(q) holds what rank q said. number is set here. */
-int rc__control_enter(rc__control *control, rc_tag tag, rc__call *call, rc_error *error);
+/* Comes to a call and meets; then rc__control_arrival(q) holds what rank q brought. Number and tag of the call are set here. */
+int rc__control_enter(rc__control *control, rc_tag tag, rc__arrival *arrival, rc_error *error);
 int rc__control_meet(rc__control *control, rc_error *error);
 /* The call is over for this rank. Returns result. */
 int rc__control_leave(rc__control *control, int result);
-const rc__call *rc__control_call(const rc__control *control, int rank);
+const rc__arrival *rc__control_arrival(const rc__control *control, int rank);
 
 /* Breaks it with this text unless it is broken already; fills error with the text that stands. Returns -1. */
 int rc__control_break(rc__control *control, rc_code code, const char *text, rc_error *error);

@@ -74,17 +74,17 @@ static char *half_of(const shm *s, int rank)
 }
 
 /* Fills where the memory lies when that is inside a window. */
-static void locate(const shm *s, const void *memory, size_t bytes, rc__call *call)
+static void locate(const shm *s, const void *memory, size_t bytes, rc__arrival *arrival)
 {
 	const char *at = memory;
 
-	call->window = -1;
+	arrival->window = -1;
 	for (int i = 0; i < s->window_count && bytes; i++) {
 		const rc__segment *own = &s->windows[i].own;
 
 		if (at >= own->base && at < own->base + own->name.bytes && bytes <= (size_t)(own->base + own->name.bytes - at)) {
-			call->window = i;
-			call->offset = (uint64_t)(at - own->base);
+			arrival->window = i;
+			arrival->offset = (uint64_t)(at - own->base);
 			return;
 		}
 	}
@@ -93,15 +93,15 @@ static void locate(const shm *s, const void *memory, size_t bytes, rc__call *cal
 /* Where a rank's memory lies for this one: NULL when it comes through the bounce. */
 static const char *lent(const shm *s, int rank)
 {
-	const rc__call *call = rc__control_call(&s->control, rank);
+	const rc__arrival *arrival = rc__control_arrival(&s->control, rank);
 
-	return call->window < 0 ? NULL : s->windows[call->window].bases[rank] + call->offset;
+	return arrival->window < 0 ? NULL : s->windows[arrival->window].bases[rank] + arrival->offset;
 }
 
 static bool any(const shm *s, bool bounced)
 {
 	for (int q = 0; q < s->comm.size; q++)
-		if ((rc__control_call(&s->control, q)->window < 0) == bounced)
+		if ((rc__control_arrival(&s->control, q)->window < 0) == bounced)
 			return true;
 	return false;
 }
@@ -122,15 +122,15 @@ static double factor(const shm *s, rc_redop op)
 static int shm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
 {
 	shm *s = shm_of(comm);
-	rc__call call = { .kind = RC__ALL_GATHER, .bytes = bytes };
+	rc__arrival arrival = { .call.kind = RC__ALL_GATHER, .call.bytes = bytes };
 	char *own = (char *)recv + (size_t)comm->rank * bytes;
 	size_t step;
 
 	(void)stream;
-	locate(s, send, bytes, &call);
-	if (call.window < 0 && bytes)
+	locate(s, send, bytes, &arrival);
+	if (arrival.window < 0 && bytes)
 		memcpy(half_of(s, comm->rank), send, min(bytes, HALF));
-	if (rc__control_enter(&s->control, tag, &call, error))
+	if (rc__control_enter(&s->control, tag, &arrival, error))
 		return rc__control_leave(&s->control, -1);
 	if (own != send && bytes)
 		memcpy(own, send, bytes);
@@ -139,7 +139,7 @@ static int shm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *rec
 		size_t n = min(step, bytes - begin);
 
 		if (begin) {
-			if (call.window < 0)
+			if (arrival.window < 0)
 				memcpy(half_of(s, comm->rank), (const char *)send + begin, n);
 			if (rc__control_meet(&s->control, error))
 				return rc__control_leave(&s->control, -1);
@@ -159,14 +159,14 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
                              size_t count, void *full, rc_error *error)
 {
 	shm *s = shm_of(comm);
-	rc__call call = { .kind = RC__GATHER_PIECES, .bytes = chunk * element };
+	rc__arrival arrival = { .call.kind = RC__GATHER_PIECES, .call.bytes = chunk * element };
 
-	locate(s, send, chunk * element, &call);
-	if (call.window < 0 && call.bytes)
-		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window", (unsigned long long)call.bytes);
-	if (rc__control_enter(&s->control, tag, &call, error))
+	locate(s, send, chunk * element, &arrival);
+	if (arrival.window < 0 && arrival.call.bytes)
+		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window", (unsigned long long)arrival.call.bytes);
+	if (rc__control_enter(&s->control, tag, &arrival, error))
 		return rc__control_leave(&s->control, -1);
-	for (int i = 0; i < comm->size && call.bytes; i++) {
+	for (int i = 0; i < comm->size && arrival.call.bytes; i++) {
 		size_t q = (size_t)((comm->rank + i) % comm->size);
 		const char *from = lent(s, (int)q);
 
@@ -186,20 +186,20 @@ static int shm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void 
 	shm *s = shm_of(comm);
 	size_t element = rc_dtype_size(dtype), ranks = (size_t)comm->size, rank = (size_t)comm->rank;
 	size_t share = HALF / ranks / ALIGN * ALIGN / element; /* of a half, for each rank that reads it */
-	rc__call call = { .kind = RC__REDUCE_SCATTER, .dtype = dtype, .op = op, .bytes = count * element };
+	rc__arrival arrival = { .call.kind = RC__REDUCE_SCATTER, .call.dtype = dtype, .call.op = op, .call.bytes = count * element };
 	const void *from[comm->size];
 	size_t step;
 
 	(void)stream;
-	locate(s, send, count * element * ranks, &call);
+	locate(s, send, count * element * ranks, &arrival);
 	step = count; /* for the first part before it is known what the others do: a rank that bounces goes by shares */
 	for (size_t begin = 0; begin == 0 || begin < count; begin += step) {
 		size_t n = min(share, count - begin);
 
-		for (size_t q = 0; q < ranks && call.window < 0; q++)
+		for (size_t q = 0; q < ranks && arrival.window < 0; q++)
 			if (q != rank && n)
 				memcpy(half_of(s, comm->rank) + q * share * element, (const char *)send + (q * count + begin) * element, n * element);
-		if (begin == 0 ? rc__control_enter(&s->control, tag, &call, error) : rc__control_meet(&s->control, error))
+		if (begin == 0 ? rc__control_enter(&s->control, tag, &arrival, error) : rc__control_meet(&s->control, error))
 			return rc__control_leave(&s->control, -1);
 		if (count == 0)
 			break;
@@ -222,20 +222,20 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 	shm *s = shm_of(comm);
 	size_t element = rc_dtype_size(dtype), ranks = (size_t)comm->size, step = HALF / element;
 	bool small = count * element <= SMALL;
-	rc__call call = { .kind = RC__ALL_REDUCE, .dtype = dtype, .op = op, .bytes = count * element };
+	rc__arrival arrival = { .call.kind = RC__ALL_REDUCE, .call.dtype = dtype, .call.op = op, .call.bytes = count * element };
 	const void *from[comm->size];
 
 	(void)stream;
 	if (small)
-		call.window = -1; /* every rank sums into its own data: the others read a copy */
+		arrival.window = -1; /* every rank sums into its own data: the others read a copy */
 	else
-		locate(s, data, count * element, &call);
+		locate(s, data, count * element, &arrival);
 	for (size_t begin = 0; begin == 0 || begin < count; begin += step) {
 		size_t n = min(HALF / element, count - begin), slice;
 
-		if (call.window < 0 && n)
+		if (arrival.window < 0 && n)
 			memcpy(half_of(s, comm->rank), (char *)data + begin * element, n * element);
-		if (begin == 0 ? rc__control_enter(&s->control, tag, &call, error) : rc__control_meet(&s->control, error))
+		if (begin == 0 ? rc__control_enter(&s->control, tag, &arrival, error) : rc__control_meet(&s->control, error))
 			return rc__control_leave(&s->control, -1);
 		if (count == 0)
 			break;
@@ -270,17 +270,17 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 static int shm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error)
 {
 	shm *s = shm_of(comm);
-	rc__call call = { .kind = RC__BROADCAST, .bytes = bytes, .root = root };
+	rc__arrival arrival = { .call.kind = RC__BROADCAST, .call.bytes = bytes, .call.root = root };
 	bool sends = comm->rank == root;
 	size_t step;
 
 	(void)stream;
-	call.window = -1;
+	arrival.window = -1;
 	if (sends)
-		locate(s, data, bytes, &call);
-	if (sends && call.window < 0 && bytes)
+		locate(s, data, bytes, &arrival);
+	if (sends && arrival.window < 0 && bytes)
 		memcpy(half_of(s, root), data, min(bytes, HALF));
-	if (rc__control_enter(&s->control, tag, &call, error))
+	if (rc__control_enter(&s->control, tag, &arrival, error))
 		return rc__control_leave(&s->control, -1);
 	step = lent(s, root) ? bytes : HALF;
 	for (size_t begin = 0; begin < bytes; begin += step) {
@@ -303,9 +303,9 @@ static int shm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, in
 static int shm_barrier(rc_comm *comm, rc_tag tag, rc_error *error)
 {
 	shm *s = shm_of(comm);
-	rc__call call = { .kind = RC__BARRIER, .window = -1 };
+	rc__arrival arrival = { .call.kind = RC__BARRIER, .window = -1 };
 
-	return rc__control_leave(&s->control, rc__control_enter(&s->control, tag, &call, error));
+	return rc__control_leave(&s->control, rc__control_enter(&s->control, tag, &arrival, error));
 }
 
 /* Nothing is queued here. */
@@ -347,7 +347,7 @@ static int window_open(shm *s, window *w, rc_error *error)
 		rc_error cause;
 
 		if (q != s->comm.rank &&
-		    rc__segment_open(&s->control.peers[q].process, &rc__control_call(&s->control, q)->segment, &w->bases[q], &cause))
+		    rc__segment_open(&s->control.peers[q].process, &rc__control_arrival(&s->control, q)->segment, &w->bases[q], &cause))
 			return rc_fail(error, cause.code, "rank %d cannot open that of rank %d: %s", s->comm.rank, q, cause.text);
 	}
 	return 0;
@@ -357,10 +357,10 @@ static int window_open(shm *s, window *w, rc_error *error)
 static int window_failed(shm *s, size_t bytes, rc_error *error)
 {
 	for (int q = 0; q < s->comm.size; q++) {
-		const rc__call *call = rc__control_call(&s->control, q);
+		const rc__arrival *arrival = rc__control_arrival(&s->control, q);
 
-		if (call->code)
-			return rc_fail(error, call->code, "window of %zu bytes: rank %d: %.*s", bytes, q, (int)sizeof call->failed, call->failed);
+		if (arrival->code)
+			return rc_fail(error, arrival->code, "window of %zu bytes: rank %d: %.*s", bytes, q, (int)sizeof arrival->failed, arrival->failed);
 	}
 	return 0;
 }
@@ -380,11 +380,11 @@ static int shm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error)
 	else if (rc__segment_create(bytes, &w.own, &cause) == 0)
 		cause.code = RC_OK;
 	for (int pass = 0; pass < 2; pass++) {
-		rc__call call = { .kind = RC__WINDOW, .bytes = bytes, .window = -1, .segment = w.own.name };
+		rc__arrival arrival = { .call.kind = RC__WINDOW, .call.bytes = bytes, .window = -1, .segment = w.own.name };
 
-		snprintf(call.failed, sizeof call.failed, "%.199s", cause.code ? cause.text : "");
-		call.code = cause.code;
-		if (rc__control_enter(&s->control, (rc_tag){ 0 }, &call, error) || window_failed(s, bytes, error))
+		snprintf(arrival.failed, sizeof arrival.failed, "%.199s", cause.code ? cause.text : "");
+		arrival.code = cause.code;
+		if (rc__control_enter(&s->control, (rc_tag){ 0 }, &arrival, error) || window_failed(s, bytes, error))
 			goto fail;
 		if (pass == 0 && window_open(s, &w, &cause) == 0)
 			cause.code = RC_OK;
@@ -440,7 +440,7 @@ static int shm_connect(rc_comm *comm, const void *const *blobs, const size_t *si
 {
 	shm *s = shm_of(comm);
 	size_t size = (size_t)comm->size;
-	rc__call call = { .kind = RC__CONNECT, .window = -1 };
+	rc__arrival arrival = { .call.kind = RC__CONNECT, .window = -1 };
 	blob *of = calloc(size, sizeof *of);
 	rc__process *processes = calloc(size, sizeof *processes);
 	rc_error cause;
@@ -472,7 +472,7 @@ static int shm_connect(rc_comm *comm, const void *const *blobs, const size_t *si
 		if (q == 0 && rc__control_open(&s->control, (rc__block *)s->segments[0], processes, comm->rank, comm->size, comm->timeout, error))
 			goto fail;
 	}
-	if (rc__control_leave(&s->control, rc__control_enter(&s->control, (rc_tag){ 0 }, &call, error)))
+	if (rc__control_leave(&s->control, rc__control_enter(&s->control, (rc_tag){ 0 }, &arrival, error)))
 		goto fail;
 	rc__segment_close_fd(&s->own); /* everyone has it */
 	free(processes);
