@@ -38,16 +38,9 @@ def load_ours():
     import _ranks
 
     _ranks.load_module()
-    from raylet_c.train import fsdp2
+    from raylet_c import train
 
-    fsdp2.install()
-    try:
-        from raylet_c.train import fsdp1, optim
-
-        fsdp1.install()
-        optim.install()
-    except ImportError as error:
-        print("without", error, file=sys.stderr)
+    train.install()
 
 
 def wrap(args, model, device):
@@ -126,8 +119,7 @@ def main():
 
     def step(ids):
         if graphed:  # transformers' own loss and masks are not made for capture
-            inner = model.model(input_ids=ids, attention_mask=None, use_cache=False).last_hidden_state if ranks == 1 else None
-            logits = model.lm_head(inner) if ranks == 1 else model(input_ids=ids, attention_mask=None, use_cache=False).logits
+            logits = model(input_ids=ids, attention_mask=None, use_cache=False).logits
             loss = loss_of(logits[:, :-1].reshape(-1, logits.size(-1)).float(), ids[:, 1:].reshape(-1))
         else:
             loss = model(input_ids=ids, labels=ids).loss
@@ -138,7 +130,7 @@ def main():
 
     run = step
     if args.kind == "ours-graph":
-        from raylet_c.train.graph import graph
+        from raylet_c.train import graph
 
         run = graph(step)
     elif args.kind == "single-graph":
