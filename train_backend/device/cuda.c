@@ -22,6 +22,7 @@ enum {
 	ATTRIBUTE_MINOR = 76,
 	CAPTURE_NONE = 0,
 	CAPTURE_ACTIVE = 1,
+	CAPTURE_MODE_THREAD = 1,
 };
 
 /* Device addresses are 64-bit numbers in the driver's interface. */
@@ -42,6 +43,7 @@ static struct {
 	int (*cuStreamDestroy_v2)(void *stream);
 	int (*cuStreamSynchronize)(void *stream);
 	int (*cuStreamIsCapturing)(void *stream, int *status);
+	int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 	int (*cuStreamWaitEvent)(void *stream, void *event, unsigned flags);
 	int (*cuEventCreate)(void **event, unsigned flags);
 	int (*cuEventDestroy_v2)(void *event);
@@ -78,6 +80,7 @@ static const struct {
 	SYMBOL(cuStreamDestroy_v2),
 	SYMBOL(cuStreamSynchronize),
 	SYMBOL(cuStreamIsCapturing),
+	SYMBOL(cuThreadExchangeStreamCaptureMode),
 	SYMBOL(cuStreamWaitEvent),
 	SYMBOL(cuEventCreate),
 	SYMBOL(cuEventDestroy_v2),
@@ -241,6 +244,13 @@ int rc_cuda_stream_capturing(rc_stream stream, rc_error *error)
 	if (status != CAPTURE_NONE && status != CAPTURE_ACTIVE)
 		return rc_fail(error, RC_E_CANCELLED, "CUDA driver: the stream's capture has become invalid");
 	return status == CAPTURE_ACTIVE;
+}
+
+int rc_cuda_ignore_captures(rc_error *error)
+{
+	int mode = CAPTURE_MODE_THREAD;
+
+	return CALL(error, cuThreadExchangeStreamCaptureMode, &mode);
 }
 
 int rc_cuda_event_create(rc_event *event, rc_error *error)

@@ -29,6 +29,8 @@ int rc_cuda_stream_destroy(rc_stream stream, rc_error *error);
 int rc_cuda_stream_sync(rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 /* 1: a graph is being captured from the stream, 0: not, -1: error (a capture that went wrong too). */
 int rc_cuda_stream_capturing(rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+/* From now on calls of this thread are not refused while another thread captures a graph: for threads that only watch. */
+int rc_cuda_ignore_captures(rc_error *error) RC_WARN_UNUSED;
 int rc_cuda_event_create(rc_event *event, rc_error *error) RC_WARN_UNUSED; /* without timing */
 int rc_cuda_event_destroy(rc_event event, rc_error *error);
 int rc_cuda_event_record(rc_event event, rc_stream stream, rc_error *error) RC_WARN_UNUSED;

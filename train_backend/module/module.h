@@ -18,6 +18,9 @@ PyObject *rc_raise(const rc_error *error);
 int rc_module_add_comm(PyObject *module);
 int rc_module_add_engine(PyObject *module);
 
+/* "torch.float32" or "f32"; -1 with ValueError. */
+int rc_dtype_of(const char *name, rc_dtype *ret);
+
 /* The communicator of a Python object of type raylet_c._train.Comm; NULL with TypeError. Borrowed: hold the object. */
 rc_comm *rc_comm_of(PyObject *object);
 

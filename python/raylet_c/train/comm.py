@@ -1,0 +1,52 @@
+"""Communicators of raylet_c._train for the ranks of a torch process group."""
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from raylet_c import _train
+
+DEFAULT_TIMEOUT = 600.0
+
+
+def _store(group: dist.ProcessGroup) -> dist.Store:
+    """The store that torch made for this group: every group has its own prefix in it."""
+    return dist.distributed_c10d._world.pg_map[group][1]
+
+
+def _timeout(group: dist.ProcessGroup, device: torch.device) -> float:
+    """Seconds that the script gave the group; not every backend tells."""
+    try:
+        return group._get_backend(device).options._timeout.total_seconds()
+    except (AttributeError, RuntimeError):
+        return DEFAULT_TIMEOUT
+
+
+def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout: float) -> _train.Comm:
+    """Brings every rank the blobs of all and joins them. The n-th call of each rank meets the n-th of the others."""
+    call = store.add(f"raylet_c/connects/{rank}", 1)
+    keys = [f"raylet_c/blob/{call}/{r}" for r in range(size)]
+    store.set(keys[rank], comm.blob())
+    try:
+        store.wait(keys, timedelta(seconds=timeout))
+    except RuntimeError as e:
+        absent = [r for r, key in enumerate(keys) if not store.check([key])]
+        raise TimeoutError(f"connect: ranks {absent} of {size} did not come within {timeout:g} s") from e
+    comm.connect([store.get(key) for key in keys])
+    return comm
+
+
+def connect(group: dist.ProcessGroup | None, device: torch.device | str, timeout: float | None = None) -> _train.Comm:
+    """A communicator of the group's ranks (None: all): NCCL for a CUDA device, shared memory for the CPU. All ranks of the group call."""
+    group = group or dist.group.WORLD
+    device = torch.device(device)
+    rank, size = group.rank(), group.size()
+    timeout = timeout or _timeout(group, device)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        comm = _train.Comm.nccl(rank, size, index, timeout)
+    else:
+        comm = _train.Comm.shm(rank, size, timeout)
+    return exchange(_store(group), rank, size, comm, timeout)

@@ -1,0 +1,466 @@
+"""torch's fully_shard on the engine.
+
+Construction, DTensor parameters, state dicts and methods stay torch's. When a root first runs forward, its groups of parameters become units
+of the engine, and FSDPState's hooks are answered here. What is not served (see `refusal`) keeps torch's run time, with one log line.
+"""
+import functools
+import logging
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Shard
+
+from . import comm
+from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
+
+log = logging.getLogger("raylet_c.train")
+
+try:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
+    from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+except ImportError:  # torch before 2.6
+    from torch.distributed._composable.fsdp import _fsdp_param_group, _fsdp_state
+    from torch.distributed._composable.fsdp._fsdp_common import TrainingState
+
+State = _fsdp_state.FSDPState
+Group = _fsdp_param_group.FSDPParamGroup
+_stock = {}  # name -> torch's own method of FSDPState
+roots = weakref.WeakSet()  # what is on the engine now
+
+
+def groups_of(state):
+    groups = getattr(state, "_fsdp_param_groups", None)  # torch 2.12 and later
+    if groups is None:
+        groups = [state._fsdp_param_group] if state._fsdp_param_group else []
+    return groups
+
+
+def refusal(root):
+    """Why a root is left to torch: what is not served, by the name that the user gave it; None when it is served."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    groups = [g for s in root._state_ctx.all_states for g in groups_of(s)]
+    if not groups:
+        return "no parameters"
+    if any(len(groups_of(s)) > 1 for s in root._state_ctx.all_states):
+        return "shard_placement_fn with meshes of its own"
+    first = groups[0].mesh_info
+    if first.mesh.device_type not in ("cpu", "cuda"):
+        return "devices of type %s" % first.mesh.device_type
+    for group in groups:
+        mesh = group.mesh_info
+        if not hasattr(mesh, "shard_process_group"):
+            return "a mesh that only replicates"
+        if mesh.mesh != first.mesh:
+            return "different meshes in one model"
+        if isinstance(group.offload_policy, CPUOffloadPolicy):
+            return "offload_policy=CPUOffloadPolicy"
+        if group.post_forward_mesh_info is not None and group._use_post_forward_mesh:
+            return "reshard_after_forward=%d (an int)" % group.post_forward_mesh_info.shard_mesh_size
+        if getattr(group, "_all_reduce_hook", None) is not None:
+            return "set_all_reduce_hook"
+        for name, default in (("_all_gather_comm", "DefaultAllGather"), ("_reduce_scatter_comm", "DefaultReduceScatter")):
+            if type(getattr(group, name, None)).__name__ not in (default, "NoneType"):
+                return "a custom communication object (%s)" % type(getattr(group, name)).__name__
+        if len({(p.orig_dtype, p.param_dtype) for p in group.fsdp_params}) > 1:
+            return "parameters of several types in one group (%s)" % group._module_fqn
+        for param in group.fsdp_params:
+            if param.is_dtensor:
+                return "parameters that are DTensors already (%s)" % param._param_fqn
+            if not isinstance(param.fsdp_placement, Shard) or param.fsdp_placement.dim != 0:
+                return "shard_placement_fn with %s (%s)" % (param.fsdp_placement, param._param_fqn)
+            if param.orig_dtype not in TYPES:
+                return "%s parameters (%s)" % (param.orig_dtype, param._param_fqn)
+            if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
+                return "tensor subclasses with fsdp_pre_all_gather (%s)" % param._param_fqn
+    return None
+
+
+class Home(NamedTuple):
+    """Where a parameter lives: the piece of a unit."""
+
+    root: Any
+    group: Any
+    unit: Any
+    piece: int
+    param: Any  # torch's FSDPParam
+
+
+def homes():
+    """By the id of the sharded parameter."""
+    return {id(p.sharded_param): Home(root, group, group._rc_unit, i, p) for root in roots for group in root.groups
+            for i, p in enumerate(group._rc_params)}
+
+
+def dtensor(param, local):
+    """A DTensor with the parameter's placement. Its outside has no storage offset: copy.deepcopy takes one for memory of its own."""
+    made = param.to_sharded_dtensor(local.as_strided(local.shape, local.stride(), 0))
+    made._local_tensor = local
+    return made
+
+
+class Root:
+    """One root's model on the engine, and the rules of FSDP2 for it."""
+
+    def __init__(self, state):
+        self.ctx = state._state_ctx
+        self.states = list(self.ctx.all_states)
+        self.groups = [g for s in self.states for g in groups_of(s)]
+        mesh = self.groups[0].mesh_info
+        self.replicas = getattr(mesh, "replicate_mesh_size", 1)
+        device = torch.device("cuda", torch.cuda.current_device()) if mesh.mesh.device_type == "cuda" else torch.device("cpu")
+        replicate = comm.connect(mesh.replicate_process_group, device) if self.replicas > 1 else None
+        gather = comm.connect(mesh.shard_process_group, device)
+        reduce = comm.connect(mesh.shard_process_group, device) if device.type == "cuda" else gather
+        specs = [self._spec(s, g) for s in self.states for g in groups_of(s)]
+        self.model = Model(device, (gather, reduce, replicate), specs, self)
+        for group, unit in zip(self.groups, self.model.units):
+            group._rc_unit, group._rc_root = unit, self
+            group.__class__ = _group_class()
+            unit.grad_users = functools.partial(self._grad_users, group, unit)
+            self._adopt(group, unit)
+            self._make_grads(group, unit)
+        for state in self.states:
+            state._rc_root = self
+            state._rc_units = [g._rc_unit for g in groups_of(state)]
+        roots.add(self)
+
+    def _spec(self, state, group):
+        pieces, tensors = [], []
+        # Neighbours are stepped together: what is frozen lies apart, and vectors, which often have other optimizer settings.
+        params = sorted(group.fsdp_params, key=lambda p: (not p.sharded_param.requires_grad, len(p._orig_size) < 2))
+        group._rc_params = params
+        for i, p in enumerate(params):
+            pieces.append(PieceSpec(p.padded_sharded_param_size.numel(), p._orig_size.numel()))
+            info = p._module_info
+            places = tuple((m._parameters, n) for m, n in zip([info.module] + info.shared_modules, [info.param_name] + info.shared_param_names))
+            tensors.append(TensorSpec(i, 0, p._orig_size, p.sharded_param, places, p.sharded_param.requires_grad))
+        first = params[0]
+        param_dtype = first.param_dtype or first.orig_dtype
+        reduce_dtype = group._reduce_dtype or param_dtype
+        inner = any(groups_of(s) and s is not state and any(m in o.modules() for m in s._modules for o in state._modules) for s in self.states)
+        return UnitSpec(group._module_fqn or "the root", pieces, tensors, first.orig_dtype, param_dtype, reduce_dtype,
+                        alone=inner or state._is_root or not group._reshard_after_forward)
+
+    @torch.no_grad()
+    def _adopt(self, group, unit):
+        """The shards' memory becomes the engine's; the DTensor objects, which optimizers hold, stay."""
+        for i, p in enumerate(group._rc_params):
+            flat = self.model.piece_of(unit, i)
+            flat.copy_(p._sharded_param_data)
+            p._sharded_param_data = flat
+            local = flat.view(p.padded_sharded_param_size).narrow(0, 0, p.sharded_size[0] if p.sharded_size.numel() else 0)
+            p.sharded_param._local_tensor = local.view(p.sharded_size) if local.numel() else local.new_empty(p.sharded_size)
+            p._rc_home = p._sharded_param_data.data_ptr(), p.sharded_param
+            for tensor in p.all_gather_outputs:  # from an unshard before the first forward
+                tensor.untyped_storage().resize_(0)
+            p.all_gather_outputs = []
+
+    def _make_grads(self, group, unit):
+        """The gradients that parameters get each step: made once, the storage under them comes and goes."""
+        unit.grads = []
+        for i, p in enumerate(group._rc_params):
+            if unit.grad_offsets[i] < 0:
+                unit.grads.append(None)
+                continue
+            start = unit.grad_offsets[i]
+            local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
+            unit.grads.append(dtensor(p, local))
+
+    def _grad_users(self, group, unit):
+        return any(p.sharded_param.grad is not None for p in group._rc_params)
+
+    # What a step asks for
+
+    def follow_changes(self):
+        """Parameters that were frozen, thawed, replaced or moved since the last step."""
+        for group in self.groups:
+            unit = group._rc_unit
+            for p in group._rc_params:
+                if p._rc_home[1] is not p.sharded_param or p._sharded_param_data.data_ptr() != p._rc_home[0]:
+                    for q, t in zip(group._rc_params, unit.spec.tensors):
+                        t.sharded = q.sharded_param
+                    self._adopt(group, unit)
+                    unit.trained = ()
+                    break
+            if self.model.follow_trained(unit):
+                self._make_grads(group, unit)
+
+    def rule(self, group, unit):
+        """(type, mean, before, after) as torch's fully_shard has them for its mode."""
+        ranks = self.model.ranks * self.replicas
+        dtype = group._reduce_dtype or unit.spec.param_dtype
+        factor = getattr(group, "gradient_divide_factor", None)
+        risky = dtype not in (torch.float32, torch.bfloat16)
+        force_sum = getattr(group, "force_sum_reduction_for_comms", False)
+        if not risky and not force_sum:
+            if factor is None or factor == self.model.ranks and self.replicas == 1:
+                return dtype, ranks > 1, 1.0, 1.0
+            return dtype, False, float(factor), 1.0
+        factor = float(factor or ranks)
+        before = 1.0
+        if risky:
+            while factor % before == 0 and factor / before > before:
+                before *= 2
+        return dtype, False, before, factor / before
+
+    def unit_reduce(self, model, unit):
+        group = self._group(unit)
+        params = group._rc_params
+        grads = self._sum_unreduced(group, unit)
+        if not group.reduce_grads:
+            return
+        if grads is None and all(g.grad is None for g in unit.gathered):
+            return
+        if self.replicas > 1 and not group.all_reduce_grads:
+            raise NotImplementedError("set_requires_all_reduce(False) on a hybrid mesh is not served: RAYLET_C_FSDP=0 gives torch's own")
+        missing = [i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
+                   (grads is None or grads[sum(unit.trained[:i])] is None)]
+        add = any(p.sharded_param.grad is not None for p in params)
+        if add:
+            with torch.no_grad():
+                for p, own in zip(params, unit.grads):
+                    grad = p.sharded_param.grad
+                    if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
+                        local = own._local_tensor
+                        if unit.grad.untyped_storage().size() == 0:
+                            unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+                        local.zero_() if grad is None else local.copy_(grad._local_tensor)
+        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, add, grads)
+        for i, (p, own) in enumerate(zip(params, unit.grads)):
+            if own is not None and (i not in missing or p.sharded_param.grad is not None or getattr(group, "reduce_scatter_unused_params", False)):
+                p.sharded_param.grad = own
+        self._run_user_hooks(params, unit)
+
+    def _run_user_hooks(self, params, unit):
+        for p in params:
+            hooks = getattr(p.sharded_param, "_post_accumulate_grad_hooks", None)
+            if hooks:
+                self.model.engine.finish()
+                for hook in hooks.values():
+                    hook(p.sharded_param)
+
+    def _sum_unreduced(self, group, unit):
+        """Gradients of passes without reduction, in the message's type where it differs. None: they are in `.grad` alone."""
+        dtype = group._reduce_dtype
+        if dtype is None or dtype == unit.spec.param_dtype or (group.reduce_grads and not getattr(unit, "sums", None)):
+            return None
+        sums = getattr(unit, "sums", None) or [None] * sum(unit.trained)
+        at = 0
+        for tensor, on in zip(unit.gathered, unit.trained):
+            if not on:
+                continue
+            if tensor.grad is not None:
+                grad, tensor.grad = tensor.grad, None
+                sums[at] = grad.to(dtype) if sums[at] is None else sums[at].add_(grad)
+            at += 1
+        unit.sums = None if group.reduce_grads else sums
+        if group.reduce_grads:
+            return sums
+        return None
+
+    def unit_done(self, model, unit):
+        group = self._group(unit)
+        if group.reshard_after_backward:
+            model.leave(unit)
+            group._sharded_state = _sharded()
+        group._training_state = TrainingState.IDLE
+
+    def backward_done(self, model):
+        for unit in model.units:
+            group = self._group(unit)
+            if group.reshard_after_backward:
+                model.leave(unit)
+                group._sharded_state = _sharded()
+        for state in self.states:
+            state._training_state = TrainingState.IDLE
+        self.ctx.iter_forward_root = None
+
+    def _group(self, unit):
+        return self.groups[unit.index]
+
+
+def _sharded():
+    return _fsdp_param_group.ShardedState.SHARDED
+
+
+def _unsharded():
+    return _fsdp_param_group.ShardedState.UNSHARDED
+
+
+@functools.lru_cache(None)
+def _group_class():
+    class RayletCParamGroup(Group):
+        """A group whose parameters the engine gathers: what FSDPModule's methods and state dict hooks call."""
+
+        def unshard(self, async_op=False):
+            if self._training_state == TrainingState.IDLE and self._rc_root.ctx.iter_forward_root is None and not self._rc_unit.entered:
+                self._rc_root.model.begin()  # by hand, outside of a step: shards may have changed
+
+        def wait_for_unshard(self):
+            self._rc_root.model.enter(self._rc_unit, False, False)
+            self._sharded_state = _unsharded()
+
+        def reshard(self):
+            self._to_sharded()
+
+        def _to_sharded(self):
+            self._rc_root.model.leave(self._rc_unit)
+            self._sharded_state = _sharded()
+
+        def _reset_iter_state(self):
+            self._rc_root.model.reset()
+            self._sharded_state = _sharded()
+            self._training_state = TrainingState.IDLE
+
+    return RayletCParamGroup
+
+
+# FSDPState's hooks
+
+
+def _lazy_init(state):
+    if state._is_root is not None:
+        return
+    _stock["_lazy_init"](state)
+    if not state._is_root:
+        return
+    reason = refusal(state)
+    if reason:
+        log.warning("fully_shard stays torch's own here: %s is not served by raylet_c", reason)
+        return
+    try:
+        state._rc_root = Root(state)
+    except NotImplementedError as error:
+        log.warning("fully_shard stays torch's own here: %s", error)
+
+
+def _pre_forward(state, module, args, kwargs):
+    if state._is_root is None:
+        state._lazy_init()
+    root = getattr(state, "_rc_root", None)
+    if root is None:
+        return _stock["_pre_forward"](state, module, args, kwargs)
+    model = root.model
+    if state._training_state == TrainingState.PRE_BACKWARD:  # recomputation of an activation checkpoint
+        for unit in state._rc_units:
+            model.enter(unit, True, False)
+        return state._cast_forward_inputs(args, kwargs) if hasattr(state, "_cast_forward_inputs") else (args, kwargs)
+    first = state._training_state != TrainingState.FORWARD
+    state._training_state = TrainingState.FORWARD
+    if first and root.ctx.iter_forward_root is None:
+        root.ctx.iter_forward_root = state
+        root.follow_changes()
+        model.begin()
+        if model.cuda and (args or kwargs):
+            args, kwargs = _to_device(model.device, args, kwargs)
+    policy = state._mp_policy
+    if policy.cast_forward_inputs and policy.param_dtype:
+        args, kwargs = _cast(policy.param_dtype, args), _cast(policy.param_dtype, kwargs)
+    for unit in state._rc_units:
+        model.enter(unit, False)
+    return args, kwargs
+
+
+def _post_forward(state, module, input, output):
+    root = getattr(state, "_rc_root", None)
+    if root is None:
+        return _stock["_post_forward"](state, module, input, output)
+    policy = state._mp_policy
+    if state._training_state != TrainingState.PRE_BACKWARD:
+        model = root.model
+        if torch._C._current_graph_task_id() == -1:  # not inside a backward pass
+            for group, unit in zip(groups_of(state), state._rc_units):
+                if group._reshard_after_forward:
+                    model.leave(unit)
+        if torch.is_grad_enabled():
+            waiting = list(state._rc_units)
+            hook = functools.partial(_pre_backward, state, waiting)
+            watched = False
+            for tensor in _tensors(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(hook)
+                    watched = True
+            for unit in waiting:
+                unit.uses += watched
+        state._training_state = TrainingState.IDLE
+        if root.ctx.iter_forward_root is state:
+            root.ctx.iter_forward_root = None
+    return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
+
+
+def _pre_backward(state, waiting, grad):
+    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+    model = state._rc_root.model
+    state._training_state = TrainingState.PRE_BACKWARD
+    model.begin_backward()
+    while waiting:
+        model.pre_backward(waiting.pop(0))
+    return grad
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for v in value:
+            yield from _tensors(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from _tensors(v)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name))
+
+
+def _map(fn, value):
+    """value with fn on its tensors; the same object when fn changes none."""
+    if isinstance(value, torch.Tensor):
+        return fn(value)
+    if isinstance(value, (tuple, list)):
+        new = [_map(fn, v) for v in value]
+        if all(a is b for a, b in zip(new, value)):
+            return value
+        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+    if isinstance(value, dict):
+        new = {k: _map(fn, v) for k, v in value.items()}
+        if all(new[k] is v for k, v in value.items()):
+            return value
+        if type(value) is dict:
+            return new
+    if isinstance(value, dict) or hasattr(value, "__dataclass_fields__"):
+        from torch.distributed.utils import _apply_to_tensors
+
+        return _apply_to_tensors(fn, value)
+    return value
+
+
+def _cast(dtype, value):
+    return _map(lambda t: t.to(dtype) if t.is_floating_point() and t.dtype != dtype else t, value)
+
+
+def _to_device(device, args, kwargs):
+    if all(t.device == device for t in _tensors((args, kwargs))):
+        return args, kwargs
+    from torch.distributed.utils import _to_kwargs
+
+    args, kwargs = _to_kwargs(args, kwargs, device, False)
+    return args[0], kwargs[0]
+
+
+def install():
+    """FSDPState's hooks ask the engine first. Before any fully_shard call, or models wrapped before keep torch's run time."""
+    if _stock:
+        return
+    disable = getattr(torch._dynamo, "disable", None) if hasattr(torch, "_dynamo") else None
+    for name, ours in (("_lazy_init", _lazy_init), ("_pre_forward", _pre_forward), ("_post_forward", _post_forward)):
+        _stock[name] = getattr(State, name)
+        setattr(State, name, functools.wraps(_stock[name])(ours) if disable is None else ours)
+
+
+def uninstall():
+    for name, stock in _stock.items():
+        setattr(State, name, stock)
+    _stock.clear()

@@ -1,0 +1,341 @@
+"""A sharded model on the engine: buffers, units and what happens once a unit and step. Shared by the faces of FSDP1 and FSDP2.
+
+A unit is a group of parameters that is gathered and reduced together. A face describes each as a UnitSpec, then calls Model.forward_begin,
+enter, leave and pre_backward from its hooks; reductions start by themselves when a unit's gradients have all arrived.
+"""
+import logging
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+
+from raylet_c import _train
+
+log = logging.getLogger("raylet_c.train")
+
+ALIGN = 32  # elements between pieces: whole 64-byte lines in 16-bit types
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+RING_SLOTS = 2
+RING_BUCKETS = 2
+
+watchers = []  # called with each Model that begins a step
+
+
+def _up(n: int, to: int = ALIGN) -> int:
+    return -(-n // to) * to
+
+
+@dataclass
+class PieceSpec:
+    """What is sharded evenly: one parameter (FSDP2) or a unit's flat parameter (FSDP1). Elements."""
+
+    count: int  # of one rank's chunk, padding included
+    total: int  # without padding
+
+
+@dataclass
+class TensorSpec:
+    """One gathered parameter, a view into its piece."""
+
+    piece: int
+    offset: int  # elements, from the piece's start
+    shape: torch.Size
+    sharded: Any  # what modules hold outside of forward and backward
+    places: Tuple[Tuple[dict, str], ...]  # where they hold it
+    requires_grad: bool
+
+
+@dataclass(eq=False)
+class UnitSpec:
+    name: str
+    pieces: List[PieceSpec]
+    tensors: List[TensorSpec]
+    dtype: torch.dtype  # of the shard
+    param_dtype: torch.dtype  # of the gathered parameters
+    reduce_dtype: torch.dtype  # of gradient messages
+    alone: bool  # has memory of its own for gathered parameters: other units are used inside it, or it stays gathered after forward
+    flat: bool = False  # one piece, many tensors: gradients of all go into one flat gradient
+
+
+@dataclass(eq=False)
+class Unit:
+    spec: UnitSpec
+    index: int
+    chunk: int
+    offsets: List[int]  # of each piece in the chunk
+    shard: torch.Tensor  # [chunk] of dtype
+    full: torch.Tensor  # the gathered pieces
+    gathered: List[torch.nn.Parameter]
+    first_bucket: int
+    trained: Tuple[bool, ...] = ()
+    grad: Optional[torch.Tensor] = None  # [grad_chunk] of dtype; its storage is freed while no gradient is wanted
+    grad_chunk: int = 0
+    grad_offsets: List[int] = field(default_factory=list)  # of each piece, -1 without
+    entered: bool = False  # modules hold the gathered parameters
+    in_backward: bool = False
+    reduced: int = 0  # gradients that had arrived in this backward pass when they were reduced
+    uses: int = 0  # forward calls that the backward pass has not come to
+    hooks: list = field(default_factory=list)
+    kept: list = field(default_factory=list)  # memory that a reduction under way uses
+    grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
+
+
+class Model:
+    """units: in the order of their definition. comms: (gather, reduce, replicate or None). face: has unit_reduce(model, unit), which calls
+    Model.reduce with the rule of the face, and unit_done(model, unit, reduced) after each unit's backward."""
+
+    def __init__(self, device: torch.device, comms, specs: List[UnitSpec], face):
+        self.device = device
+        self.cuda = device.type == "cuda"
+        self.comms = comms
+        self.ranks = comms[0].size
+        self.rank = comms[0].rank
+        self.face = face
+        self.units: List[Unit] = []
+        self._order: List[int] = []
+        self._in_backward = False
+        self._build(specs)
+
+    # Building
+
+    def _build(self, specs):
+        layouts = [self._layout(s) for s in specs]
+        staging = None
+        staging_bytes = 0
+        stream = None
+        if self.cuda:
+            staging_bytes = max([s.param_dtype.itemsize * c * self.ranks for s, (c, _, _, _) in zip(specs, layouts) if len(s.pieces) > 4],
+                                default=0)
+            if staging_bytes:
+                self._staging = staging = torch.empty(staging_bytes, dtype=torch.uint8, device=self.device)
+            stream = torch._C._cuda_getCurrentRawStream
+        self.engine = _train.Engine(self.device.index if self.cuda else -1, *self.comms, staging.data_ptr() if staging is not None else 0,
+                                    staging_bytes, stream)
+        shards = self._shards(specs, layouts)
+        cast = 0
+        if not self.cuda:
+            bytes_ = max([s.param_dtype.itemsize * c for s, (c, _, _, _) in zip(specs, layouts) if s.param_dtype != s.dtype], default=0)
+            if bytes_:
+                cast = self._window(bytes_).data_ptr()
+        ring = [(s, l) for s, l in zip(specs, layouts) if not s.alone]
+        slot_bytes = max([s.param_dtype.itemsize * l[2] for s, l in ring], default=0)
+        slots = []
+        for _ in range(min(RING_SLOTS, len(ring))):
+            slots.append((self.engine.add_slot(), torch.empty(slot_bytes, dtype=torch.uint8, device=self.device)))
+        self._make_buckets(specs, layouts)
+        turn = 0
+        for spec, layout, shard in zip(specs, layouts, shards):
+            chunk, offsets, full_count, full_offsets = layout
+            if spec.alone:
+                slot, memory = self.engine.add_slot(), torch.empty(full_count * spec.param_dtype.itemsize, dtype=torch.uint8, device=self.device)
+            else:
+                slot, memory = slots[turn % len(slots)]
+                turn += 1
+            full = memory[: full_count * spec.param_dtype.itemsize].view(spec.param_dtype)
+            first, count = self._bucket_of(spec)
+            pieces = [(o, f, p.count, p.total) for p, o, f in zip(spec.pieces, offsets, full_offsets)]
+            index = self.engine.add_unit(spec.name, pieces, chunk, str(spec.dtype), str(spec.param_dtype), shard.data_ptr(),
+                                         cast if spec.param_dtype != spec.dtype else 0, full.data_ptr(), slot, first, count)
+            gathered = [self._gathered(spec, full, full_offsets, t) for t in spec.tensors]
+            unit = Unit(spec, index, chunk, offsets, shard, full, gathered, first)
+            self.units.append(unit)
+            self.follow_trained(unit)
+
+    def _layout(self, spec):
+        """(elements of a chunk, each piece's place in it, elements of the gathered unit, each piece's place in that)."""
+        chunk = full = 0
+        offsets, full_offsets = [], []
+        for piece in spec.pieces:
+            offsets.append(chunk)
+            full_offsets.append(full)
+            chunk += _up(piece.count)
+            full += _up(piece.count * self.ranks)
+        return chunk, offsets, full, full_offsets
+
+    def _window(self, size: int) -> torch.Tensor:
+        """Bytes that all ranks of the host can reach, zeroed."""
+        window = self.comms[0].window(max(size, 1))
+        return torch.frombuffer(window.memory, dtype=torch.uint8)
+
+    def _shards(self, specs, layouts):
+        sizes = [_up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
+        if self.cuda:
+            memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
+        else:
+            window, memory, at = self._window(sum(sizes)), [], 0
+            for n in sizes:
+                memory.append(window[at : at + n])
+                at += n
+        return [m.view(s.dtype)[:c] for m, s, (c, _, _, _) in zip(memory, specs, layouts)]
+
+    def _make_buckets(self, specs, layouts):
+        """CPU: one bucket for all, in a window. GPU: some in turn for units that share slots; the others get memory when they reduce."""
+        sizes = [(s.alone, s.reduce_dtype.itemsize * c) for s, (c, _, _, _) in zip(specs, layouts)]
+        largest = max([n for alone, n in sizes if not (alone and self.cuda)], default=0)
+        self._ring = [self.engine.add_bucket() for _ in range(RING_BUCKETS if self.cuda else 1)]
+        for bucket in self._ring if largest else ():
+            if self.cuda:
+                packed = torch.empty(largest * self.ranks, dtype=torch.uint8, device=self.device)
+                reduced = torch.empty(largest, dtype=torch.uint8, device=self.device)
+            else:
+                window = self.comms[1].window(largest * self.ranks)
+                packed, reduced = torch.frombuffer(window.memory, dtype=torch.uint8), torch.empty(largest, dtype=torch.uint8)
+            self.engine.set_bucket(bucket, packed.data_ptr(), packed.numel(), reduced.data_ptr(), reduced.numel())
+            self.__dict__.setdefault("_buckets", []).append((packed, reduced))
+
+    def _bucket_of(self, spec):
+        if spec.alone and self.cuda:
+            return self.engine.add_bucket(), 1
+        return self._ring[0], len(self._ring)
+
+    def _gathered(self, spec, full, full_offsets, tensor):
+        start = full_offsets[tensor.piece] + tensor.offset
+        view = full[start : start + tensor.shape.numel()].view(tensor.shape)
+        return torch.nn.Parameter(view, requires_grad=tensor.requires_grad)
+
+    def piece_of(self, unit: Unit, piece: int) -> torch.Tensor:
+        """This rank's chunk of a piece, padding included: a view of the shard."""
+        return unit.shard[unit.offsets[piece] : unit.offsets[piece] + unit.spec.pieces[piece].count]
+
+    def piece_grad_of(self, unit: Unit, piece: int) -> torch.Tensor:
+        return unit.grad[unit.grad_offsets[piece] : unit.grad_offsets[piece] + unit.spec.pieces[piece].count]
+
+    def follow_trained(self, unit: Unit) -> bool:
+        """Lays out gradients for what is trained now. True when that has changed."""
+        spec = unit.spec
+        trained = tuple(t.sharded_requires_grad() if callable(getattr(t, "sharded_requires_grad", None)) else bool(t.sharded.requires_grad)
+                        for t in spec.tensors)
+        if trained == unit.trained:
+            return False
+        unit.trained = trained
+        for hook in unit.hooks:
+            hook.remove()
+        chunk, offsets, pieces = 0, [], []
+        if spec.flat:
+            chunk = spec.pieces[0].count if any(trained) else 0  # not aligned: chunks follow each other as in the flat parameter
+            offsets = [0]
+            pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
+        else:
+            on_pieces = {t.piece for t, on in zip(spec.tensors, trained) if on}
+            for i, piece in enumerate(spec.pieces):
+                offsets.append(chunk if i in on_pieces else -1)
+                if i in on_pieces:
+                    pieces.append((chunk, 0, piece.count, piece.total))
+                    chunk += _up(piece.count)
+        unit.grad_chunk, unit.grad_offsets = chunk, offsets
+        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
+        self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
+        order = iter(range(len(spec.tensors)))
+        bound = [(g, t.sharded, t.places, next(order) if on else -1) for g, t, on in zip(unit.gathered, spec.tensors, trained)]
+        model = weakref.ref(self)
+        self.engine.bind(unit.index, bound, lambda index: model()._complete(index))
+        hook = self.engine.gradient_hook(unit.index)
+        for tensor, on in zip(unit.gathered, trained):
+            tensor.requires_grad_(on)
+        unit.hooks = [t.register_post_accumulate_grad_hook(hook) for t, on in zip(unit.gathered, trained) if on]
+        return True
+
+    # Running
+
+    def begin(self) -> None:
+        """The forward pass of the root begins: shards may have changed."""
+        for watcher in watchers:
+            watcher(self)
+        for unit in self.units:
+            if unit.grad_chunk and not unit.grad_users() and not unit.kept:
+                unit.grad.untyped_storage().resize_(0)
+            unit.uses = 0
+        self.engine.begin()
+        self._in_backward = False
+
+    def enter(self, unit: Unit, backward: bool, prefetch: bool = True) -> None:
+        self.engine.enter(unit.index, backward, prefetch)
+        unit.entered = True
+
+    def leave(self, unit: Unit) -> None:
+        if unit.entered:
+            unit.entered = False
+            self.engine.leave(unit.index)
+
+    def begin_backward(self) -> None:
+        """The first of a backward pass queues the end of it."""
+        if not self._in_backward:
+            self._in_backward = True
+            self.engine.expect()
+            for u in self.units:
+                u.reduced = 0
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
+        """The gradient of an output of one of the unit's forward calls is there."""
+        self.begin_backward()
+        unit.uses = max(0, unit.uses - 1)
+        if unit.in_backward and unit.entered:
+            return
+        unit.in_backward = True
+        if not unit.spec.alone:
+            # Autograd goes backward in order, so what shares slots and is not done by now has parameters without gradients, or is used again.
+            for other in self.units:
+                if other.in_backward and other is not unit and not other.spec.alone:
+                    self.leave(other) if other.uses else self._unit_end(other)
+        self.enter(unit, True, prefetch)
+
+    def _complete(self, index: int) -> None:
+        """All gradients of a unit have arrived. Frozen parameters may still be wanted for the gradient of the input."""
+        unit = self.units[index]
+        self._unit_reduce(unit)
+        if all(unit.trained) and not unit.spec.alone:
+            self._unit_end(unit)
+
+    def _unit_reduce(self, unit: Unit) -> None:
+        """Reduces what has arrived. More may come later, from another use of the unit: that is added at the end."""
+        arrived = self.engine.arrived(unit.index)
+        if arrived > unit.reduced:
+            unit.reduced = arrived
+            self.face.unit_reduce(self, unit)
+
+    def _unit_end(self, unit: Unit) -> None:
+        if unit.in_backward:
+            unit.in_backward = False
+            self._unit_reduce(unit)
+            self.face.unit_done(self, unit)
+
+    def _end_backward(self) -> None:
+        for unit in reversed(self.units):
+            if unit.in_backward or self.engine.arrived(unit.index) > unit.reduced:
+                unit.in_backward = True
+                self._unit_end(unit)
+        self.engine.finish()
+        for unit in self.units:
+            if unit.kept:
+                unit.kept.clear()
+                self.engine.set_bucket(unit.first_bucket, 0, 0, 0, 0)
+        self._in_backward = False
+        self.face.backward_done(self)
+
+    def reduce(self, unit: Unit, dtype: torch.dtype, mean: bool, before: float, after: float, replicate: bool, add: bool, grads=None) -> None:
+        """The unit's gradients into its shard's gradient; see rc_reduce_rule."""
+        if not unit.grad_chunk:
+            return
+        storage = unit.grad.untyped_storage()
+        if storage.size() == 0:
+            storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+            if add:
+                unit.grad.zero_()
+        if unit.spec.alone and self.cuda:
+            packed = torch.empty(unit.grad_chunk * self.ranks, dtype=dtype, device=self.device)
+            reduced = torch.empty(unit.grad_chunk if add or dtype != unit.spec.dtype else 0, dtype=dtype, device=self.device)
+            self.engine.set_bucket(unit.first_bucket, packed.data_ptr(), packed.nbytes, reduced.data_ptr(), reduced.nbytes)
+            unit.kept += [packed, reduced]
+        self.engine.reduce(unit.index, str(dtype), mean, before, after, replicate, unit.grad.data_ptr(), add, grads)
+
+    def reset(self) -> None:
+        """After an exception in the middle of a step: sharded everywhere, gradients of the step are lost."""
+        self.engine.reset()
+        for unit in self.units:
+            unit.entered = unit.in_backward = False
+            unit.uses = unit.reduced = 0
+            for tensor in unit.gathered:
+                tensor.grad = None
+        self._in_backward = False

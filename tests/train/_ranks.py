@@ -1,0 +1,114 @@
+"""Runs a function on N ranks (processes of one host, gloo on 127.0.0.1), with torch's own FSDP or with ours, for one or many sets of
+arguments in the same processes, and brings back what each rank returns.
+
+    results = run("fsdp2_test:train", 2, ours=True, cases=[dict(kind="tied")])    calls train(kind="tied") of fsdp2_test.py on 2 ranks
+    results[case][rank]; an exception in a case is an AssertionError at its place and at those of all later ones.
+"""
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+
+def _free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def python_path():
+    """raylet_c from this tree, with the C module that the quick build or Bazel made (RAYLET_C_MODULE: its folder)."""
+    return os.pathsep.join([HERE, os.path.join(ROOT, "python")])
+
+
+def run(what, ranks, ours, cases, timeout=300, env=None):
+    import torch
+
+    mode = "ours" if ours else "stock"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1",
+                           PYTHONPATH=python_path(), RANKS_FOLDER=folder, **(env or {}))
+        processes, logs = [], []
+        for rank in range(ranks):
+            logs.append(open(os.path.join(folder, "%d.log" % rank), "w+"))
+            processes.append(subprocess.Popen([sys.executable, os.path.join(HERE, "_ranks.py"), what, mode, json.dumps(cases)],
+                                              env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=logs[-1],
+                                              stderr=subprocess.STDOUT))
+        end = time.monotonic() + timeout
+        late = False
+        while any(p.poll() is None for p in processes):
+            bad = any(p.poll() not in (None, 0) for p in processes)
+            if bad:
+                end = min(end, time.monotonic() + 20)  # the others end by themselves, or are of no use any more
+            if time.monotonic() > end:
+                late = not bad
+                for p in processes:
+                    p.kill()
+            time.sleep(0.05)
+        text = ""
+        for rank, (p, log) in enumerate(zip(processes, logs)):
+            log.seek(0)
+            if p.returncode:
+                text += "rank %d (%s) ended with %d:\n%s\n" % (rank, mode, p.returncode, log.read()[-3000:])
+            log.close()
+        if late:
+            text = "%s on %d ranks (%s) did not end within %d s\n%s" % (what, ranks, mode, timeout, text)
+        results = []
+        for i in range(len(cases)):
+            paths = [os.path.join(folder, "%d-%d.pt" % (i, r)) for r in range(ranks)]
+            if all(map(os.path.exists, paths)):
+                results.append([torch.load(path, weights_only=False) for path in paths])
+            else:
+                results.append(AssertionError(text or "no result of case %d" % i))
+        return results
+
+
+def load_module():
+    """Makes raylet_c._train of the build importable beside the sources in python/."""
+    import importlib.util
+
+    import raylet_c
+
+    for folder in (os.environ.get("RAYLET_C_MODULE"), os.path.join(ROOT, "build", "raylet_c")):
+        path = folder and os.path.join(folder, "_train.abi3.so")
+        if path and os.path.exists(path):
+            spec = importlib.util.spec_from_file_location("raylet_c._train", path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules["raylet_c._train"] = raylet_c._train = module
+            return
+    raise SystemExit("raylet_c._train is not built: bazel/dev.sh build/raylet_c/_train.abi3.so")
+
+
+def _child():
+    import torch
+    import torch.distributed as dist
+
+    what, mode, cases = sys.argv[1:4]
+    torch.set_num_threads(1)
+    if mode == "ours":
+        load_module()
+        from raylet_c import train
+
+        train.install()
+    dist.init_process_group("gloo")
+    name, function = what.split(":")
+    function = getattr(importlib.import_module(name), function)
+    folder, rank = os.environ["RANKS_FOLDER"], os.environ["RANK"]
+    for i, kwargs in enumerate(json.loads(cases)):
+        result = function(**kwargs)
+        torch.save(result, os.path.join(folder, "%d-%s.tmp" % (i, rank)))
+        os.rename(os.path.join(folder, "%d-%s.tmp" % (i, rank)), os.path.join(folder, "%d-%s.pt" % (i, rank)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _child()
