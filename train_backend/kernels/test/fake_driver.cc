@@ -61,6 +61,8 @@ static inline int __float2int_rn(float x) { return (int)rintf(x); }
 static inline void __threadfence() {}
 static inline unsigned atomicAdd(unsigned *at, unsigned x) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); }
 static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) { return (uint64_t(high) << 32 | low) >> (shift & 31); }
 
 /* ---- fibers ---- */
 
