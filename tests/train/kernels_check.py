@@ -500,7 +500,6 @@ def main():
         with tempfile.TemporaryDirectory() as folder:  # compiled once, then taken from the cache
             kept = os.environ.get("XDG_CACHE_HOME")
             os.environ["XDG_CACHE_HOME"] = folder
-            ctypes.CDLL(None).setenv(b"XDG_CACHE_HOME", folder.encode(), 1)
             for what in ("compiled", "from the cache"):
                 start = time.perf_counter()
                 Kernels(library, "cuda")
@@ -512,8 +511,7 @@ def main():
         if options.device == "fake":
             fake = os.path.join(os.path.dirname(os.path.abspath(options.library)), "test", "fake", "libcuda.so.1")
             ctypes.CDLL(fake, mode=ctypes.RTLD_GLOBAL)  # is libcuda.so.1 from here on
-            ctypes.CDLL(None).setenv(b"RAYLET_C_NVRTC", fake.encode(), 1)
-            ctypes.CDLL(None).setenv(b"XDG_CACHE_HOME", b"/proc/nothing", 1)
+            os.environ.update(RAYLET_C_NVRTC=fake, XDG_CACHE_HOME="/proc/nothing")
         check = Check(library, options.device)
     names = [name for name in dir(check) if name.startswith("test_") and options.only in name]
     failed = 0
