@@ -376,24 +376,28 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            hook = functools.partial(_pre_backward, state)
+            waiting = list(state._rc_units)
+            hook = functools.partial(_pre_backward, state, waiting)
+            watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
+                    watched = True
+            for unit in waiting:
+                unit.uses += watched
         state._training_state = TrainingState.IDLE
         if root.ctx.iter_forward_root is state:
             root.ctx.iter_forward_root = None
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, grad):
-    root = state._rc_root
-    if state._training_state != TrainingState.PRE_BACKWARD:
-        state._training_state = TrainingState.PRE_BACKWARD
-        if not state._rc_units:
-            root.model.begin_backward()
-        for unit in state._rc_units:
-            root.model.pre_backward(unit)
+def _pre_backward(state, waiting, grad):
+    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+    model = state._rc_root.model
+    state._training_state = TrainingState.PRE_BACKWARD
+    model.begin_backward()
+    while waiting:
+        model.pre_backward(waiting.pop(0))
     return grad
 
 
