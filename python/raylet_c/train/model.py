@@ -324,7 +324,7 @@ class Model:
         if not unit.grad_chunk:
             return
         storage = unit.grad.untyped_storage()
-        if storage.size() == 0:
+        if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             if add:
                 unit.grad.zero_()
