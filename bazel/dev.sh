@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The quick build for the edit-compile-run loop: gcc and ninja, seconds instead of Bazel's start-up, the flags of
-# bazel/flags.bzl. Makes build/raylet (the daemon) and build/raylet-c (the command).
+# bazel/flags.bzl. Makes build/raylet (the daemon), build/raylet-c (the command) and build/raylet_c/_train.abi3.so (the engine).
 #
-#   bazel/dev.sh                    build both programs
+#   bazel/dev.sh                    build all three
+#   bazel/dev.sh wheel              also the wheel, which puts all of it, the seam too, into an environment: build/raylet_c-*.whl
 #   bazel/dev.sh test [PATTERN]     build and run the unit tests whose folder_name matches (a grep pattern)
 #   bazel/dev.sh TARGET...          ninja targets, e.g. build/obj/raylet-c/base/buf.o, test-wire_dialect
 #   ASAN=1 bazel/dev.sh ...         ASan + UBSan, in build-asan/;  TSAN=1: thread sanitizer with shared gRPC, in build-tsan/

@@ -1,10 +1,11 @@
 """Writes build.ninja for dev.sh: python3 dev_ninja.py ROOT BUILD_FOLDER VARIANT (product, asan or tsan).
 
-One object a source, one archive a folder, the two programs, the module of train_backend, and one program a unit test.
+One object a source, one archive a folder, the two programs, the module of train_backend, one program a unit test, and the wheel.
 The flags are those of bazel/flags.bzl. This is for engineers' edit-compile-run loop; Bazel makes what is shipped.
 """
 import glob
 import os
+import re
 import sys
 
 import check_includes
@@ -48,17 +49,49 @@ def train_backend(root, build, flags, variant, out, tests, default):
         objects[folder] = [compile_one(s) for s in sources]
     below = [o for folder in ("fsdp", "kernels", "comm", "device") for o in objects[folder]] + base
     library = build + "/raylet_c/_train.abi3.so"
-    out.append("rule shared\n  command = gcc -shared $ldflags -o $out $in -lpthread -lm -ldl -lrt\n  description = link $out")
-    out.append("build %s: shared %s" % (library, " ".join(objects["module"] + below)))
+    exports = top + "/module/exports.lds"
+    options = " ".join(f for f in ldflags(flags, variant) if f != "-Wl,-u,arc4random")
+    libs = "-lpthread -lm -ldl -lrt"
+    out.append("rule shared\n  command = gcc -shared %s $exports -o $out $in %s\n  description = link $out" % (options, libs))
+    out.append("build %s: shared %s | %s\n  exports = -Wl,--version-script=%s" % (library, " ".join(objects["module"] + below), exports, exports))
     # For tests/train/kernels_check.py: the kernels without Python.
     out.append("build %s/libtrain_kernels.so: shared %s" % (build, " ".join(objects["kernels"] + objects["device"] + base)))
-    if variant == "product" and os.path.exists(top + "/module/engine.c"):
+    if variant == "product":
         default.append(library)
+    # The CUDA kernels as C++ under a driver that runs them on the CPU, for the tests of kernels/.
+    fake, kernel_tests = build + "/test/fake/libcuda.so.1", top + "/kernels/test/"
+    fake_flags = flags["FAKE_DRIVER_FLAGS"] + flags["FAKE_DRIVER_LINK_FLAGS"] + (["-fsanitize=address"] if variant == "asan" else [])
+    out.append("rule fake_driver\n  command = g++ -shared %s -I%s $in -o $out\n  description = link $out" % (" ".join(fake_flags), root))
+    out.append("build %s: fake_driver %sfake_driver.cc | %s/kernels/kernels.cu" % (fake, kernel_tests, top))
     for source in sorted(glob.glob(top + "/*/test/*.c")):
         name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
-        out.append("build %s: link %s %s" % (name, compile_one(source), " ".join(below)))
+        needs = " || " + fake if source.startswith(kernel_tests) else ""
+        out.append("build %s: link %s %s%s" % (name, compile_one(source), " ".join(below), needs))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
+
+
+def wheel(root, build, out):
+    """build/raylet_c-VERSION-...whl, as Bazel makes it but for the debug sections."""
+    with open(root + "/raylet-c/base/version.h", encoding="utf-8") as f:
+        version = re.search(r'RC_VERSION "([^"]+)"', f.read()).group(1)
+    name = "%s/raylet_c-%s-py3-none-manylinux_2_35_x86_64.whl" % (build, version)
+    options = {"version-header": root + "/raylet-c/base/version.h", "license": root + "/LICENSE", "readme": root + "/README.md",
+               "raylet": build + "/raylet", "command": build + "/raylet-c", "module": build + "/raylet_c/_train.abi3.so",
+               "pth": root + "/python/raylet_c.pth"}
+    python = sorted(glob.glob(root + "/python/raylet_c/**/*.py", recursive=True))
+    script = root + "/python/build_wheel.py"
+    words = " ".join("--%s %s" % option for option in options.items())
+    out.append("rule wheel\n  command = python3 %s --out $out %s %s\n  description = wheel" % (script, words, " ".join(python)))
+    out.append("build %s: wheel %s" % (name, " ".join([script, *options.values(), *python])))
+    out.append("build wheel: phony " + name)
+
+
+def ldflags(flags, variant):
+    if variant == "product":
+        return flags["PRODUCT_FLAGS"] + flags["LINK_FLAGS"]
+    # The sanitizers' run time is shared with gRPC's own needs.
+    return flags[variant.upper() + "_FLAGS"] + [f for f in flags["LINK_FLAGS"] if not f.startswith("-static-lib")]
 
 
 def main():
@@ -67,14 +100,11 @@ def main():
     mode = {"product": flags["PRODUCT_FLAGS"], "asan": flags["ASAN_FLAGS"], "tsan": flags["TSAN_FLAGS"]}[variant]
     grpc = flags["GRPC_SHARED"] if variant == "tsan" else flags["GRPC_STATIC"]
     cflags = flags["C_FLAGS"] + mode + ["-I" + root, "-I" + build + "/gen"]
-    ldflags = mode + flags["LINK_FLAGS"]
-    if variant != "product":  # the sanitizers' run time is shared with gRPC's own needs
-        ldflags = [f for f in ldflags if not f.startswith("-static-lib")]
     libs = grpc + flags["C_LIBS"] + flags["SYSTEM_LIBS"]
     join = lambda words: " ".join(w.replace("$", "$$") for w in words)
     out = [
         "cflags = " + join(cflags),
-        "ldflags = " + join(ldflags),
+        "ldflags = " + join(ldflags(flags, variant)),
         "libs = " + join(libs),
         "rule cc\n  command = gcc $cflags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d\n  deps = gcc\n  description = cc $in",
         "rule ar\n  command = rm -f $out && ar crs $out $in\n  description = ar $out",
@@ -119,6 +149,8 @@ def main():
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))
     train_backend(root, build, flags, variant, out, tests, default)
+    if variant == "product":
+        wheel(root, build, out)
     out.append("build tests: phony " + " ".join(tests))
     out.append("build all: phony " + " ".join(default))
     out.append("default all")

@@ -31,7 +31,28 @@ FUZZ_FLAGS = ["-Wno-error", "-O1", "-fsanitize=fuzzer-no-link,address,undefined"
 
 # Every symbol version must exist in glibc 2.35 and nothing but glibc may be needed: what is under gRPC, and libstdc++ below
 # that, comes from archives, with unused sections dropped.
-LINK_FLAGS = ["-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now", "-static-libgcc", "-Wl,-u,arc4random"]
+MODULE_LINK_FLAGS = ["-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now", "-static-libgcc"]
+
+LINK_FLAGS = MODULE_LINK_FLAGS + ["-Wl,-u,arc4random"]
+
+# train_backend/kernels/test/fake_driver.cc, C++ as the kernels are: a shared library that stands for libcuda.so.1. Misaligned
+# vectors, which a GPU refuses, stop the program.
+FAKE_DRIVER_FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unknown-pragmas",
+    "-Werror",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+]
+
+FAKE_DRIVER_LINK_FLAGS = ["-Wl,-soname,libcuda.so.1"]
 
 GRPC_STATIC = [
     "-Wl,--start-group",

@@ -1,4 +1,5 @@
-"""Rules of this tree: a folder of raylet-c is one library, one test a file in test/, one fuzz target a file in fuzz/."""
+"""Rules of this tree: a folder of raylet-c or train_backend is one library, with its subfolders, one test a file in test/, one fuzz
+target a file in fuzz/."""
 
 load(
     "//bazel:flags.bzl",
@@ -6,6 +7,7 @@ load(
     "C_FLAGS",
     "FUZZ_FLAGS",
     "LINK_FLAGS",
+    "MODULE_LINK_FLAGS",
     "PRODUCT_FLAGS",
     "TSAN_FLAGS",
 )
@@ -24,6 +26,15 @@ RC_LINKOPTS = select({
     "//conditions:default": LINK_FLAGS,
 })
 
+RC_MODULE_LINKOPTS = select({
+    "//bazel:asan": ASAN_FLAGS,
+    "//bazel:tsan": TSAN_FLAGS,
+    "//bazel:fuzz": FUZZ_FLAGS,
+    "//conditions:default": MODULE_LINK_FLAGS,
+})
+
+NOT_OF_LIBRARY = ["test/*", "fuzz/*", "bench/*"]
+
 def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = [],
                not_under_tsan = []):
     """The library of a folder, its unit tests, fuzz targets and the list of its files.
@@ -31,8 +42,8 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
     Args:
       name: the folder's name.
       deps: libraries that its code includes.
-      extra_srcs: generated sources besides *.c and gen/*.c.
-      extra_hdrs: generated headers besides *.h.
+      extra_srcs: generated sources.
+      extra_hdrs: generated headers.
       exclude: sources that are programs.
       test_data: files that the tests read, besides test/data.
       test_deps: libraries that only its tests include.
@@ -41,8 +52,8 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
     """
     native.cc_library(
         name = name,
-        srcs = native.glob(["*.c", "gen/*.c"], exclude = exclude, allow_empty = True) + extra_srcs,
-        hdrs = native.glob(["*.h", "gen/*.h"], allow_empty = True) + extra_hdrs,
+        srcs = native.glob(["*.c", "*/*.c"], exclude = exclude + NOT_OF_LIBRARY, allow_empty = True) + extra_srcs,
+        hdrs = native.glob(["*.h", "*/*.h", "*.inc"], exclude = NOT_OF_LIBRARY, allow_empty = True) + extra_hdrs,
         copts = RC_COPTS,
         linkstatic = True,
         visibility = ["//visibility:public"],
@@ -113,8 +124,24 @@ def rc_binary(name, src, deps):
             deps = deps,
         )
 
+def rc_module(name, exports, deps):
+    """An extension of Python: a shared library that shows what the linker script `exports` names, and holds only what that needs."""
+    native.cc_binary(
+        name = name,
+        features = ["-legacy_whole_archive"],
+        linkopts = RC_MODULE_LINKOPTS + [
+            "-Wl,--version-script=$(location %s)" % exports,
+            "-Wl,-u,PyInit_" + name.split(".")[0],
+        ],
+        linkshared = True,
+        linkstatic = True,
+        visibility = ["//visibility:public"],
+        deps = deps + [exports],
+    )
+
 # What is shipped.
 PROGRAMS = [
     "//raylet-c/cli:raylet-c",
     "//raylet-c/node:raylet",
+    "//train_backend/module:_train.abi3.so",
 ]

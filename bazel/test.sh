@@ -117,16 +117,16 @@ field() { # release, environment, pattern
 stage "set up"
 if [ "$mode" = --fast ]; then bazel/setup.sh build || exit 1; else bazel/setup.sh || exit 1; fi
 stage "build and unit tests"
-$bazel build ${BAZEL_FLAGS:-} //raylet-c/... //python:wheel >"$out/build.log" 2>&1 ||
+$bazel build ${BAZEL_FLAGS:-} //raylet-c/... //train_backend/... //python:wheel >"$out/build.log" 2>&1 ||
 	{ grep -E 'error|ERROR|FAILED' -A 8 "$out/build.log" | head -n 60; not_ok build "the product does not build: $out/build.log"; }
 bazel_tests unit //...
 if [ "$mode" != --fast ]; then
 	stage "ASan and UBSan"
-	bazel_tests asan --config=asan --test_tag_filters=-product -- //raylet-c/...
+	bazel_tests asan --config=asan --test_tag_filters=-product -- //raylet-c/... //train_backend/...
 	stage "TSan"
 	# The child of a vfork tells its parent by shared memory what failed before exec; TSan makes a fork of it.
 	echo "TSan: left out are procs_process_test and procs_pool_test: TSan turns vfork into fork"
-	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/...
+	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/... //train_backend/...
 	stage "fuzz targets"
 	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
 	stage "acceptance cases"

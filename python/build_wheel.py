@@ -1,10 +1,12 @@
 """Builds the wheel without a build backend: a zip with a fixed order, fixed times and fixed modes, so that the same inputs
 give the same bytes.
 
-    build_wheel.py --out WHEEL --version-header H --license FILE --readme FILE --raylet FILE --command FILE PYTHON_FILE...
+    build_wheel.py --out WHEEL --version-header H --license FILE --readme FILE --raylet FILE --command FILE --module FILE --pth FILE
+        PYTHON_FILE...
 
-Inside: raylet_c/ with the Python files, raylet_c/bin/raylet (the daemon), the `raylet-c` command as a script, and the
-dist-info. One wheel serves every CPython from 3.9 on: no file in it is tied to one.
+Inside: raylet_c/ with the Python files, raylet_c/bin/raylet (the daemon), raylet_c/_train.abi3.so (the FSDP engine), raylet_c.pth,
+which Python reads at its start, the `raylet-c` command as a script, and the dist-info. One wheel serves every CPython from 3.9 on:
+no file in it is tied to one.
 """
 import argparse
 import base64
@@ -36,7 +38,7 @@ def metadata(version, readme):
         "Metadata-Version: 2.1\n"
         "Name: raylet-c\n"
         "Version: %s\n"
-        "Summary: Ray worker nodes on a node daemon in C\n"
+        "Summary: Ray worker nodes on a node daemon in C, and torch FSDP on an engine in C\n"
         "License: Apache-2.0\n"
         "Classifier: License :: OSI Approved :: Apache Software License\n"
         "Classifier: Operating System :: POSIX :: Linux\n"
@@ -50,7 +52,7 @@ def metadata(version, readme):
 
 def main():
     p = argparse.ArgumentParser()
-    for name in ["out", "version-header", "license", "readme", "raylet", "command"]:
+    for name in ["out", "version-header", "license", "readme", "raylet", "command", "module", "pth"]:
         p.add_argument("--" + name, required=True)
     p.add_argument("python", nargs="*")
     args = p.parse_args()
@@ -61,6 +63,8 @@ def main():
         inside = path[path.rindex(NAME + "/"):]
         files[inside] = (read(path), False)
     files[NAME + "/bin/raylet"] = (read(args.raylet), True)
+    files[NAME + "/_train.abi3.so"] = (read(args.module), True)
+    files[NAME + ".pth"] = (read(args.pth), False)
     files["%s-%s.data/scripts/raylet-c" % (NAME, version)] = (read(args.command), True)
     files[info + "/LICENSE"] = (read(args.license), False)
     files[info + "/METADATA"] = (metadata(version, read(args.readme).decode()), False)

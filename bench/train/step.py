@@ -32,22 +32,65 @@ def model_of(args, device):
         return Qwen2ForCausalLM(config)
 
 
-def load_ours():
+def load_ours(clock):
     sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "train"))
     sys.path.insert(0, os.path.join(HERE, "..", "..", "python"))
     import _ranks
 
     _ranks.load_module()
-    from raylet_c.train import fsdp2
+    from raylet_c import train
 
-    fsdp2.install()
-    try:
-        from raylet_c.train import fsdp1, optim
+    if clock:
+        clock_ours(clock)
 
-        fsdp1.install()
-        optim.install()
-    except ImportError as error:
-        print("without", error, file=sys.stderr)
+    train.install()
+
+
+class Clock:
+    """Host time of our own functions, by name, with what they call of each other taken off."""
+
+    def __init__(self):
+        self.spent, self.calls, self.stack = {}, {}, threading.local()
+
+    def time(self, owner, name):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args, **kwargs):
+            inner = self.stack.__dict__.setdefault("inner", [])
+            inner.append(0.0)
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                took = time.perf_counter() - begin
+                own = took - inner.pop()
+                if inner:
+                    inner[-1] += took
+                self.spent[name] = self.spent.get(name, 0) + own
+                self.calls[name] = self.calls.get(name, 0) + 1
+
+        setattr(owner, name, timed)
+
+    def clear(self):
+        self.spent.clear()
+        self.calls.clear()
+
+    def show(self, steps):
+        parts = sorted(self.spent.items(), key=lambda x: -x[1])
+        return {name: [round(took / steps * 1e3, 3), self.calls[name] // steps] for name, took in parts}
+
+
+def clock_ours(clock):
+    """Before install(): fsdp2 puts its functions into torch's class then."""
+    from raylet_c.train import fsdp2, model
+
+    for name in ("_pre_forward", "_post_forward", "_pre_backward", "_cast"):
+        clock.time(fsdp2, name)
+    for name in ("unit_reduce", "unit_done", "backward_done", "follow_changes"):
+        clock.time(fsdp2.Root, name)
+    for name in ("begin", "enter", "leave", "reduce", "pre_backward", "_complete", "_end_backward"):
+        clock.time(model.Model, name)
 
 
 def wrap(args, model, device):
@@ -102,16 +145,21 @@ def main():
     p.add_argument("--seq", type=int, default=2048)
     p.add_argument("--layers", type=int, default=28)
     p.add_argument("--steps", type=int, default=14)
-    p.add_argument("--profile", action="store_true")
+    p.add_argument("--profile", action="store_true", help="torch's profiler over two steps")
+    p.add_argument("--host", action="store_true", help="host time of our own functions: {name: [ms a step, calls a step]}")
     args = p.parse_args()
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
     ranks = int(os.environ.get("WORLD_SIZE", 1))
+    gpus = torch.cuda.device_count()
+    if ranks > gpus:  # for a look at correctness only: NCCL takes each rank for a host of its own and goes through sockets
+        os.environ["NCCL_HOSTID"] = "host%d" % rank
+    torch.cuda.set_device(rank % gpus)
+    device = torch.device("cuda", rank % gpus)
     if not args.kind.startswith("single"):
         dist.init_process_group("nccl", device_id=device)
+    clock = Clock() if args.host else None
     if args.kind.startswith("ours"):
-        load_ours()
+        load_ours(clock)
     torch.cuda.mem_get_info()
     base = torch.cuda.mem_get_info()
     model = wrap(args, model_of(args, device), device)
@@ -123,8 +171,7 @@ def main():
 
     def step(ids):
         if graphed:  # transformers' own loss and masks are not made for capture
-            inner = model.model(input_ids=ids, attention_mask=None, use_cache=False).last_hidden_state if ranks == 1 else None
-            logits = model.lm_head(inner) if ranks == 1 else model(input_ids=ids, attention_mask=None, use_cache=False).logits
+            logits = model(input_ids=ids, attention_mask=None, use_cache=False).logits
             loss = loss_of(logits[:, :-1].reshape(-1, logits.size(-1)).float(), ids[:, 1:].reshape(-1))
         else:
             loss = model(input_ids=ids, labels=ids).loss
@@ -135,7 +182,7 @@ def main():
 
     run = step
     if args.kind == "ours-graph":
-        from raylet_c.train.graph import graph
+        from raylet_c.train import graph
 
         run = graph(step)
     elif args.kind == "single-graph":
@@ -151,6 +198,8 @@ def main():
         if dist.is_initialized():
             dist.barrier()
             torch.cuda.synchronize()
+        if clock and i == 6:
+            clock.clear()
         begin = time.perf_counter()
         loss = run(ids)
         host.append(time.perf_counter() - begin)
@@ -173,6 +222,8 @@ def main():
                               reserved_gib=round(torch.cuda.max_memory_reserved() / 2**30, 2),
                               allocated_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2), loss=[round(x, 4) for x in losses[:3] + losses[-1:]],
                               engine=engine, graphed=getattr(run, "graph", None) is not None)), flush=True)
+    if clock and rank == 0:
+        print("host ms", sum(clock.spent.values()) / (args.steps - 6) * 1e3, json.dumps(clock.show(args.steps - 6)), flush=True)
     if args.profile and rank == 0:
         show_profile(run, args, device)
     elif args.profile:

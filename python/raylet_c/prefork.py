@@ -381,6 +381,9 @@ class Server:
         reset_random()
         if self.packing:
             follow_omp_num_threads()
+        seam = sys.modules.get("raylet_c._seam")  # imported at the start, where the package is installed with its .pth file
+        if seam is not None:
+            seam.activate()
         return words
 
     @staticmethod

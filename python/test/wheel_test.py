@@ -18,6 +18,10 @@ def check(right, sentence):
     print("%s %d - %s" % ("ok" if right else "not ok", number, sentence))
 
 
+def run(*command, env=None):
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE, universal_newlines=True).stdout
+
+
 def main():
     path = sys.argv[1]
     wheel = zipfile.ZipFile(path)
@@ -26,8 +30,10 @@ def main():
     version = info[len("raylet_c-"):-len(".dist-info")]
     check(os.path.basename(path) == "raylet_c-%s-py3-none-manylinux_2_35_x86_64.whl" % version, "the file name has version and tag")
     script = "raylet_c-%s.data/scripts/raylet-c" % version
-    needed = ["raylet_c/__init__.py", "raylet_c/bin/raylet", script] + [info + "/" + n for n in ("LICENSE", "METADATA", "RECORD", "WHEEL")]
-    check(not [n for n in needed if n not in names], "it holds the package, the daemon, the command and its description")
+    module = "raylet_c/_train.abi3.so"
+    needed = ["raylet_c.pth", "raylet_c/__init__.py", "raylet_c/_seam.py", "raylet_c/train/__init__.py", "raylet_c/bin/raylet"]
+    needed += [module, script] + [info + "/" + n for n in ("LICENSE", "METADATA", "RECORD", "WHEEL")]
+    check(not [n for n in needed if n not in names], "it holds the package, the daemon, the engine, the command and its description")
     check(all(wheel.getinfo(n).external_attr >> 16 & 0o111 for n in ("raylet_c/bin/raylet", script)), "both programs are executable")
     check(b"\nLicense: Apache-2.0\n" in wheel.read(info + "/METADATA"), "the licence is named")
     recorded = {}
@@ -51,6 +57,14 @@ def main():
             os.chmod(program, 0o755)
         text = subprocess.run([command, "version"], stdout=subprocess.PIPE, universal_newlines=True).stdout
         check(text.startswith("raylet-c %s (ray " % version), "the command runs and says its version")
+        shown = run("nm", "-D", "--defined-only", os.path.join(packages, module)).split()[2::3]
+        check(shown == ["PyInit__train"], "the engine's library shows its start and nothing else: %s" % shown)
+        start = "import site; site.addsitedir(%r); " % packages
+        for value, active in (("fsdp", True), ("0", False)):
+            look = "import sys; print(sys.meta_path[0]); from raylet_c import _train; print(_train.Engine)"
+            text = run(sys.executable, "-S", "-c", start + look, env=dict(os.environ, RAYLET_C=value))
+            check(("_seam.Waiting" in text) == active and "raylet_c._train.Engine" in text,
+                  "with RAYLET_C=%s the seam waits%s where pip puts it, and the engine can be imported" % (value, "" if active else " not"))
         ray = os.path.join(packages, "ray")
         os.makedirs(os.path.join(ray, "core/src/ray/raylet"))
         for name, content in (("_version.py", 'version = "2.60.0"\n'), ("core/src/ray/raylet/raylet", "stock\n")):

@@ -255,6 +255,8 @@ static void add_environment(const rc_worker_command *c, const char *search_path,
 	rc_env_set(env, "RAY_RAYLET_PID", pid);
 	if (c->language == RC_LANG_PYTHON)
 		rc_env_set(env, "SPT_NOENV", "1");
+	if (c->language == RC_LANG_PYTHON && !rc_is_io_worker(c->type) && !rc_env_get(env, RC_PARTS))
+		rc_env_set(env, RC_PARTS, "fsdp");
 	if (c->language != RC_LANG_CPP)
 		return;
 	const char *parts[] = { c->native_library_path, rc_env_get(env, "LD_LIBRARY_PATH"), search_path };

@@ -32,6 +32,10 @@ void rc_env_unset(rc_words *env, const char *name);
 #define RC_KEPT_PRELOAD "RAYLET_C_LD_PRELOAD"
 void rc_env_inherit(rc_words *env);
 
+/* Which parts of the Python package a process takes into use by itself (python/raylet_c/_seam.py). Python workers get "fsdp", unless the
+ * daemon's own environment, or later a runtime env, says otherwise. For the daemon itself "0" means Ray's own (node/stock.h). */
+#define RC_PARTS "RAYLET_C"
+
 typedef struct rc_worker_command {
 	/* of the node */
 	const rc_dialect *dialect;

@@ -32,7 +32,7 @@ enum { MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, TRAIN_MEMORY_M
 #define SETUP_WORKER "setup_worker.py"
 #define DEFAULT_WORKER "default_worker.py"
 #define PAD_VARIABLE "RAYLET_C_PAD"
-#define TRAIN_MODULES "torch,pandas,ray.train,ray.train.torch,ray.tune,torch._dynamo,torch.nn.parallel,torch.distributed"
+#define TRAIN_MODULES "torch,pandas,ray.train,ray.train.torch,ray.tune,torch._dynamo,torch.nn.parallel,torch.distributed,raylet_c.train.warm"
 
 static const char *const forbidden[] = {
 	"LD_", "PYTHON", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "BLIS_", "CUDA_", "NVIDIA_", "NCCL_",
@@ -481,6 +481,7 @@ static void make_env(server *s)
 	rc_id placeholder = rc_id_random(RC_JOB_ID);
 	rc_words_free(&s->env);
 	rc_env_inherit(&s->env);
+	rc_env_unset(&s->env, RC_PARTS); /* each worker takes them into use for itself */
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	rc_env_set(&s->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&s->env, "SPT_NOENV", "1");

@@ -235,7 +235,9 @@ class Field:
             command.remove("--disable-usage-stats")
             if not any(o.startswith("--ray-dir") for o in program):
                 command.append(f"--ray-dir={os.path.dirname(self.ray_bin)}")
-            command.append(f"--daemon={os.path.join(os.path.dirname(self.raylet_c), 'raylet')}")
+            daemon = os.path.join(os.path.dirname(self.raylet_c), "raylet")
+            if os.path.exists(daemon):  # a build's; one that a wheel installed finds its own
+                command.append(f"--daemon={daemon}")
         return command
 
     def launch_node(self, ip=None, env=None, wrap=(), **how):

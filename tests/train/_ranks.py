@@ -95,9 +95,9 @@ def _child():
     torch.set_num_threads(1)
     if mode == "ours":
         load_module()
-        from raylet_c.train import fsdp2
+        from raylet_c import train
 
-        fsdp2.install()
+        train.install()
     dist.init_process_group("gloo")
     name, function = what.split(":")
     function = getattr(importlib.import_module(name), function)

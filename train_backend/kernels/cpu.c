@@ -13,7 +13,7 @@ size_t rc__cpu_sets(const rc__cpu_ops *sets[3])
 {
 	size_t count = 0;
 
-#if defined __x86_64__
+#ifdef RC__X86_SETS
 	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 
 	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -273,9 +273,9 @@ static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__ad
 		double v = get_f64(cpu, step->exp_avg_sq, step->state_type, i);
 
 		if (f->l2 != 0)
-			g += p * f->l2;
+			g = fma(p, f->l2, g);
 		m = fma(weight, g - m, near != 0 ? g : m);
-		v = v * f->beta2 + g * g * f->weight2;
+		v = fma(f->weight2 * g, g, v * f->beta2);
 		p -= f->step_size * m / (sqrt(v) / f->root + f->eps);
 		put_f64(cpu, step->param, step->param_type, i, p);
 		put_f64(cpu, step->exp_avg, step->state_type, i, m);
@@ -343,7 +343,7 @@ static const float *quantizer_load(struct quantizer *q, size_t begin, size_t cou
 
 static void encode(struct quantizer *q, const float *values, float inverse, void *codes, size_t count)
 {
-	int8_t *bytes = codes, pairs[TILE];
+	int8_t pairs[TILE + 1];
 
 	if (q->kind == RC_FP8) {
 		q->cpu->encode_fp8(values, inverse, codes, count);
@@ -351,26 +351,21 @@ static void encode(struct quantizer *q, const float *values, float inverse, void
 		q->cpu->encode_int(values, inverse, codes, count);
 	} else {
 		q->cpu->encode_int(values, inverse, pairs, count);
-		for (size_t i = 0; i < count; i += 2)
-			bytes[i / 2] = (int8_t)((pairs[i] & 15) | (i + 1 < count ? pairs[i + 1] & 15 : 0) << 4);
+		pairs[count] = 0; /* the other half of an odd last one */
+		q->cpu->join_nibbles(pairs, codes, (count + 1) / 2);
 	}
 }
 
 static void decode(const rc__cpu_ops *cpu, rc_quant kind, const void *codes, float scale, float *to, size_t count)
 {
-	const uint8_t *bytes = codes;
-	int8_t pairs[TILE];
+	int8_t pairs[TILE + 1];
 
 	if (kind == RC_FP8) {
 		cpu->decode_fp8(codes, scale, to, count);
 	} else if (kind == RC_INT8) {
 		cpu->decode_int(codes, scale, to, count);
 	} else {
-		for (size_t i = 0; i < count; i++) {
-			int nibble = i % 2 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
-
-			pairs[i] = (int8_t)(nibble < 8 ? nibble : nibble - 16);
-		}
+		cpu->split_nibbles(codes, pairs, (count + 1) / 2);
 		cpu->decode_int(pairs, scale, to, count);
 	}
 }

@@ -111,13 +111,17 @@ struct rc__cpu_ops {
 	uint32_t (*max_bits)(const float *data, size_t count); /* the bits of the largest |x|: a NaN's are above infinity's */
 	/* codes[i] for data[i] * inverse; one byte each, int4 too. */
 	void (*encode_int)(const float *data, float inverse, int8_t *codes, size_t count);
+	/* Two signed bytes <-> two nibbles of one, the first the low one. count: of pairs. */
+	void (*join_nibbles)(const int8_t *pairs, uint8_t *bytes, size_t count);
+	void (*split_nibbles)(const uint8_t *bytes, int8_t *pairs, size_t count);
 	void (*encode_fp8)(const float *data, float inverse, uint8_t *codes, size_t count);
 	void (*decode_int)(const int8_t *codes, float scale, float *to, size_t count);
 	void (*decode_fp8)(const uint8_t *codes, float scale, float *to, size_t count);
 };
 
 extern const rc__cpu_ops rc__cpu_base;
-#if defined __x86_64__
+#if defined __x86_64__ && !defined __clang__ /* clang has other pragmas; only the fuzz build uses it */
+#define RC__X86_SETS
 extern const rc__cpu_ops rc__cpu_avx2;
 extern const rc__cpu_ops rc__cpu_avx512;
 #endif

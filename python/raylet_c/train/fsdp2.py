@@ -5,6 +5,8 @@ of the engine, and FSDPState's hooks are answered here. What is not served (see 
 """
 import functools
 import logging
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from . import comm
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
 
 log = logging.getLogger("raylet_c.train")
+ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
 
 try:
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
@@ -25,6 +28,7 @@ except ImportError:  # torch before 2.6
 State = _fsdp_state.FSDPState
 Group = _fsdp_param_group.FSDPParamGroup
 _stock = {}  # name -> torch's own method of FSDPState
+roots = weakref.WeakSet()  # what is on the engine now
 
 
 def groups_of(state):
@@ -75,6 +79,29 @@ def refusal(root):
     return None
 
 
+class Home(NamedTuple):
+    """Where a parameter lives: the piece of a unit."""
+
+    root: Any
+    group: Any
+    unit: Any
+    piece: int
+    param: Any  # torch's FSDPParam
+
+
+def homes():
+    """By the id of the sharded parameter."""
+    return {id(p.sharded_param): Home(root, group, group._rc_unit, i, p) for root in roots for group in root.groups
+            for i, p in enumerate(group._rc_params)}
+
+
+def dtensor(param, local):
+    """A DTensor with the parameter's placement. Its outside has no storage offset: copy.deepcopy takes one for memory of its own."""
+    made = param.to_sharded_dtensor(local.as_strided(local.shape, local.stride(), 0))
+    made._local_tensor = local
+    return made
+
+
 class Root:
     """One root's model on the engine, and the rules of FSDP2 for it."""
 
@@ -96,13 +123,17 @@ class Root:
             unit.grad_users = functools.partial(self._grad_users, group, unit)
             self._adopt(group, unit)
             self._make_grads(group, unit)
+        self._remember_homes()
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
+            state._rc_hook = functools.partial(_pre_backward, state)
+        roots.add(self)
 
     def _spec(self, state, group):
         pieces, tensors = [], []
-        params = sorted(group.fsdp_params, key=lambda p: len(p._orig_size) < 2)  # vectors last: they often have other optimizer settings
+        # Neighbours are stepped together: what is frozen lies apart, and vectors, which often have other optimizer settings.
+        params = sorted(group.fsdp_params, key=lambda p: (not p.sharded_param.requires_grad, len(p._orig_size) < 2))
         group._rc_params = params
         for i, p in enumerate(params):
             pieces.append(PieceSpec(p.padded_sharded_param_size.numel(), p._orig_size.numel()))
@@ -139,15 +170,18 @@ class Root:
                 continue
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
-            unit.grads.append(p.to_sharded_dtensor(local))
+            unit.grads.append(dtensor(p, local))
+        self.model.engine.own_gradients(unit.index, unit.grads)
 
     def _grad_users(self, group, unit):
-        return any(p.sharded_param.grad is not None for p in group._rc_params)
+        return self.model.engine.look(unit.index) & HAD
 
     # What a step asks for
 
     def follow_changes(self):
         """Parameters that were frozen, thawed, replaced or moved since the last step."""
+        if all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed():
+            return
         for group in self.groups:
             unit = group._rc_unit
             for p in group._rc_params:
@@ -159,6 +193,10 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
+        self._remember_homes()
+
+    def _remember_homes(self):
+        self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
 
     def rule(self, group, unit):
         """(type, mean, before, after) as torch's fully_shard has them for its mode."""
@@ -184,27 +222,40 @@ class Root:
         grads = self._sum_unreduced(group, unit)
         if not group.reduce_grads:
             return
-        if grads is None and all(g.grad is None for g in unit.gathered):
+        seen = model.engine.look(unit.index)
+        if grads is None and not seen & ARRIVED:
             return
         if self.replicas > 1 and not group.all_reduce_grads:
             raise NotImplementedError("set_requires_all_reduce(False) on a hybrid mesh is not served: RAYLET_C_FSDP=0 gives torch's own")
-        missing = [i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
-                   (grads is None or grads[sum(unit.trained[:i])] is None)]
-        add = any(p.sharded_param.grad is not None for p in params)
-        if add:
-            with torch.no_grad():
-                for p, own in zip(params, unit.grads):
-                    grad = p.sharded_param.grad
-                    if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
-                        local = own._local_tensor
-                        if unit.grad.untyped_storage().size() == 0:
-                            unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-                        local.zero_() if grad is None else local.copy_(grad._local_tensor)
-        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, add, grads)
-        for i, (p, own) in enumerate(zip(params, unit.grads)):
-            if own is not None and (i not in missing or p.sharded_param.grad is not None or getattr(group, "reduce_scatter_unused_params", False)):
-                p.sharded_param.grad = own
-        self._run_user_hooks(params, unit)
+        all_arrived = not seen & MISSING if grads is None else all(g is not None for g in grads)
+        missing = () if all_arrived else self._missing(unit, grads)
+        if seen & HAD:
+            self._adopt_grads(params, unit)
+        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, bool(seen & HAD), grads)
+        if all_arrived or getattr(group, "reduce_scatter_unused_params", False):
+            model.engine.give(unit.index)
+        else:
+            for i, (p, own) in enumerate(zip(params, unit.grads)):
+                if own is not None and (i not in missing or p.sharded_param.grad is not None):
+                    p.sharded_param.grad = own
+        if seen & HOOKED:
+            self._run_user_hooks(params, unit)
+
+    def _missing(self, unit, grads):
+        """Indices of the trained parameters that got no gradient."""
+        trained = [i for i, on in enumerate(unit.trained) if on]
+        return [i for at, i in enumerate(trained) if unit.gathered[i].grad is None and (grads is None or grads[at] is None)]
+
+    @torch.no_grad()
+    def _adopt_grads(self, params, unit):
+        """Before a reduction is added: gradients that are not in our memory are brought there."""
+        for p, own in zip(params, unit.grads):
+            grad = p.sharded_param.grad
+            if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
+                local = own._local_tensor
+                if unit.grad.untyped_storage().size() == 0:
+                    unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+                local.zero_() if grad is None else local.copy_(grad._local_tensor)
 
     def _run_user_hooks(self, params, unit):
         for p in params:
@@ -243,7 +294,7 @@ class Root:
     def backward_done(self, model):
         for unit in model.units:
             group = self._group(unit)
-            if group.reshard_after_backward:
+            if unit.entered and group.reshard_after_backward:
                 model.leave(unit)
                 group._sharded_state = _sharded()
         for state in self.states:
@@ -329,7 +380,7 @@ def _pre_forward(state, module, args, kwargs):
         if model.cuda and (args or kwargs):
             args, kwargs = _to_device(model.device, args, kwargs)
     policy = state._mp_policy
-    if policy.cast_forward_inputs and policy.param_dtype:
+    if policy.cast_forward_inputs and policy.param_dtype and _other_type(policy.param_dtype, (args, kwargs)):
         args, kwargs = _cast(policy.param_dtype, args), _cast(policy.param_dtype, kwargs)
     for unit in state._rc_units:
         model.enter(unit, False)
@@ -348,24 +399,28 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            hook = functools.partial(_pre_backward, state)
+            waiting = list(state._rc_units)
+            hook = functools.partial(_pre_backward, state, waiting)
+            watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
+                    watched = True
+            for unit in waiting:
+                unit.uses += watched
         state._training_state = TrainingState.IDLE
         if root.ctx.iter_forward_root is state:
             root.ctx.iter_forward_root = None
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, grad):
-    root = state._rc_root
-    if state._training_state != TrainingState.PRE_BACKWARD:
-        state._training_state = TrainingState.PRE_BACKWARD
-        if not state._rc_units:
-            root.model.begin_backward()
-        for unit in state._rc_units:
-            root.model.pre_backward(unit)
+def _pre_backward(state, waiting, grad):
+    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+    model = state._rc_root.model
+    state._training_state = TrainingState.PRE_BACKWARD
+    model.begin_backward()
+    while waiting:
+        model.pre_backward(waiting.pop(0))
     return grad
 
 
@@ -403,6 +458,17 @@ def _map(fn, value):
 
         return _apply_to_tensors(fn, value)
     return value
+
+
+def _other_type(dtype, value):
+    """Whether there are floating-point tensors of another type in value, or containers that only _map looks into."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype is not dtype and value.is_floating_point()
+    if isinstance(value, (tuple, list)):
+        return any([_other_type(dtype, v) for v in value])
+    if isinstance(value, dict):
+        return any([_other_type(dtype, v) for v in value.values()])
+    return hasattr(value, "__dataclass_fields__")
 
 
 def _cast(dtype, value):

@@ -174,6 +174,32 @@ static void environment(void)
 	rc_words_free(&env);
 }
 
+static void check_parts(const char *want, int language, int type, const char *of_daemon)
+{
+	rc_worker_command c = base("2.60.0");
+	rc_words argv = { 0 }, env = { 0 };
+	rc_error e;
+	c.language = language;
+	c.type = type;
+	if (of_daemon)
+		setenv("RAYLET_C", of_daemon, 1);
+	CHECK_EQ_INT(0, rc_worker_command_build(&c, &argv, &env, &e));
+	CHECK_STR(want, rc_env_get(&env, "RAYLET_C"));
+	unsetenv("RAYLET_C");
+	rc_words_free(&argv);
+	rc_words_free(&env);
+}
+
+static void parts(void)
+{
+	unsetenv("RAYLET_C");
+	check_parts("fsdp", RC_LANG_PYTHON, RC_WORKER, NULL);
+	check_parts(NULL, RC_LANG_PYTHON, RC_SPILL_WORKER, NULL);
+	check_parts(NULL, RC_LANG_CPP, RC_WORKER, NULL);
+	check_parts("worker", RC_LANG_PYTHON, RC_WORKER, "worker");
+	check_parts("", RC_LANG_PYTHON, RC_WORKER, "");
+}
+
 static void check_preload(const char *want, const char *ray_235, const char *ray_260)
 {
 	rc_words env = { 0 };
@@ -263,6 +289,7 @@ int main(void)
 	RUN(io_worker, "an IO worker is told its type and spilling configuration, and no job");
 	RUN(java_and_cpp, "Java and C++ workers get their options and library path");
 	RUN(environment, "a worker's environment names its job and the daemon");
+	RUN(parts, "Python workers take the native FSDP into use, unless the daemon's environment says otherwise");
 	RUN(preload, "the allocator that ray start preloads is not passed on, the user's own is");
 	RUN(envs_that_only_set_variables, "a runtime env that only sets variables is told from one that does more");
 	RUN(variables_expand, "variables are expanded as Ray does it");

@@ -43,7 +43,12 @@ static char *slurp(const char *path)
 
 /* A ray package whose core keeps RAY_JOB_ID in a std::string of its own (by ctypes, laid out like libstdc++'s), read once. */
 static const char fake_core[] =
-	"import ctypes, os, struct\n"
+	"import ctypes, os, struct, sys, types\n"
+	"seam = sys.modules['raylet_c._seam'] = types.ModuleType('raylet_c._seam')\n"
+	"seam.colour = None\n"
+	"def activate():\n"
+	"    seam.colour = os.environ.get('COLOUR')\n"
+	"seam.activate = activate\n"
 	"if os.environ.get('FAKE_LOST'):\n"
 	"    text = None\n"
 	"else:\n"
@@ -77,7 +82,7 @@ static const char fake_worker[] =
 	"        job=ray._raylet.job_id(), parent=os.getppid(), group=os.getpgid(0) == os.getpid(), threads=len(os.listdir('/proc/self/task')),\n"
 	"        fds=sorted(int(f) for f in os.listdir('/proc/self/fd'))[:-1], path0=sys.path[0], file=__file__, cwd=os.getcwd(), mark=resource.getrlimit(15)[0],\n"
 	"        comm=read('/proc/self/comm'), oom=read('/proc/self/oom_score_adj'), dice=random.random(), name=__name__, main=sys.modules['__main__'].__file__,\n"
-	"        gc=gc.isenabled())\n"
+	"        gc=gc.isenabled(), seam=sys.modules['raylet_c._seam'].colour)\n"
 	"    with open(sys.argv[1], 'w') as f:\n"
 	"        json.dump(facts, f, indent=0)\n"
 	"    print('printed by a worker', flush=True)\n"
@@ -218,6 +223,7 @@ static void forked_like_executed(void)
 		CHECK(says(facts, "\"oom\": [\n\"1000\\n\"\n]"));
 		CHECK(says(facts, "\"name\": \"__main__\""));
 		CHECK(says(facts, "\"gc\": true"));
+		CHECK(says(facts, "\"seam\": \"red\"")); /* the package's seam saw the worker's own environment */
 		CHECK(says(facts, "\"comm\": [\n\"python3\\n\"\n]"));
 		char *d = strstr(facts, "\"dice\": ");
 		dice[i] = d ? atof(d + 8) : 0;
@@ -234,6 +240,8 @@ static void environment_decides(void)
 	CHECK(f && can(f, NULL));
 	CHECK(can(f, "MY_OWN=1"));
 	CHECK(can(f, "RAY_TRAIN_V2_ENABLED=1"));
+	CHECK(can(f, "RAYLET_C=fsdp"));
+	CHECK(can(f, "RAYLET_C_FSDP=0"));
 	CHECK(!can(f, "LD_LIBRARY_PATH=/x"));
 	CHECK(!can(f, "PYTHONPATH=/x"));
 	CHECK(!can(f, "OMP_NUM_THREADS=7"));
