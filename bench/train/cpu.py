@@ -24,7 +24,8 @@ def work(rounds=5, steps=3):
     import _ranks
 
     _ranks.load_module()
-    from raylet_c.train import comm, fsdp2
+    from raylet_c import train
+    from raylet_c.train import comm
 
     def build():
         torch.manual_seed(0)
@@ -47,14 +48,8 @@ def work(rounds=5, steps=3):
 
     stock = build()
     stock()
-    fsdp2.install()
+    train.install()
     ours = build()
-    try:
-        from raylet_c.train import optim
-
-        optim.install()
-    except ImportError:
-        pass
     ours()
     times = {"stock": [], "ours": []}
     losses = {}
@@ -74,7 +69,7 @@ def work(rounds=5, steps=3):
         "gather": (lambda: dist.all_gather_into_tensor(whole, chunk),
                    lambda: c.all_gather(chunk.data_ptr(), whole.data_ptr(), chunk.numel() * 4)),
         "reduce-scatter": (lambda: dist.reduce_scatter_tensor(whole[: size // ranks], window),
-                           lambda: c.reduce_scatter(window.data_ptr(), whole.data_ptr(), size // ranks, "torch.float32", False)),
+                           lambda: c.reduce_scatter(window.data_ptr(), whole.data_ptr(), size // ranks, "torch.float32")),
     }
     for name, pair in calls.items():
         rates = []

@@ -162,9 +162,10 @@ static int launch(rc_kernels *kernels, enum kernel kernel, uint64_t units, uint6
 	return rc_cuda_launch(kernels->cuda->functions[kernel], wanted < most ? (unsigned)wanted : most, THREADS, arguments, stream, error);
 }
 
-static bool aligned(const void *memory)
+/* Whether a kernel may use wide accesses on this memory. */
+static bool wide(const void *memory, rc_dtype type)
 {
-	return (uintptr_t)memory % 16 == 0;
+	return (uintptr_t)memory % 16 == 0 && type != RC_F64;
 }
 
 /* ---- layouts ---- */
@@ -296,7 +297,7 @@ static int cuda_pack(rc_kernels *kernels, const rc_layout *layout, const void *c
 static int cuda_cast(rc_kernels *kernels, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, rc_stream stream,
                      rc_error *error)
 {
-	int from_code = (int)from_type, to_code = (int)to_type, vector = aligned(from) && aligned(to);
+	int from_code = (int)from_type, to_code = (int)to_type, vector = wide(from, from_type) && wide(to, to_type);
 	uint64_t elements = count;
 	void *arguments[] = {&from, &from_code, &to, &to_code, &elements, &vector};
 
@@ -309,7 +310,7 @@ static int cuda_accumulate(rc_kernels *kernels, void *sum, rc_dtype sum_type, co
                            float scale, rc_stream stream, rc_error *error)
 {
 	int sum_code = (int)sum_type, from_code = (int)from_type;
-	int vector = aligned(sum) && aligned(from) && sum_type != RC_F64 && from_type != RC_F64;
+	int vector = wide(sum, sum_type) && wide(from, from_type);
 	uint64_t elements = count;
 	void *arguments[] = {&sum, &sum_code, &from, &from_code, &elements, &scale, &vector};
 
@@ -318,7 +319,7 @@ static int cuda_accumulate(rc_kernels *kernels, void *sum, rc_dtype sum_type, co
 
 static int cuda_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t count, float scale, rc_stream stream, rc_error *error)
 {
-	int code = (int)type, vector = aligned(data) && type != RC_F64;
+	int code = (int)type, vector = wide(data, type);
 	uint64_t elements = count;
 	void *arguments[] = {&data, &code, &elements, &scale, &vector};
 
@@ -330,7 +331,7 @@ static int cuda_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type
 	unsigned slot = __atomic_fetch_add(&kernels->cuda->next_sum, 1, __ATOMIC_RELAXED) % SUM_SLOTS;
 	double *partials = (double *)kernels->cuda->sums + (size_t)slot * SUM_SLOT_BLOCKS;
 	uint32_t *counter = (uint32_t *)((double *)kernels->cuda->sums + (size_t)SUM_SLOTS * SUM_SLOT_BLOCKS) + slot;
-	int code = (int)type, vector = aligned(data) && type != RC_F64;
+	int code = (int)type, vector = wide(data, type);
 	uint64_t elements = count;
 	void *arguments[] = {&data, &code, &elements, &partials, &counter, &out, &vector};
 
@@ -350,8 +351,8 @@ static int cuda_clip_coefficient(rc_kernels *kernels, const float *sum, float ma
 static int cuda_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error)
 {
 	bool f64 = step->param_type == RC_F64;
-	bool vector = !f64 && aligned(step->param) && aligned(step->grad) && aligned(step->exp_avg) && aligned(step->exp_avg_sq) &&
-	              aligned(step->cast);
+	bool vector = wide(step->param, step->param_type) && wide(step->grad, step->grad_type) && wide(step->exp_avg, step->state_type) &&
+	              wide(step->exp_avg_sq, step->state_type) && (!step->cast || wide(step->cast, step->cast_type));
 	struct adamw_call call = {
 		.param = step->param,
 		.grad = step->grad,
@@ -381,7 +382,7 @@ static int cuda_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream 
 static int cuda_quantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count,
                          float *residual, void *packed, rc_stream stream, rc_error *error)
 {
-	int kind_code = (int)kind, code = (int)from_type, vector = aligned(from) && aligned(residual);
+	int kind_code = (int)kind, code = (int)from_type, vector = wide(from, from_type) && wide(residual, RC_F32);
 	uint32_t block_size = (uint32_t)block;
 	uint64_t elements = count;
 	char *codes = (char *)packed + rc__quant_values(count, block);
@@ -394,7 +395,7 @@ static int cuda_quantize(rc_kernels *kernels, rc_quant kind, size_t block, const
 static int cuda_dequantize(rc_kernels *kernels, rc_quant kind, size_t block, const void *packed, void *to, rc_dtype to_type, size_t count,
                            bool add, float scale, rc_stream stream, rc_error *error)
 {
-	int kind_code = (int)kind, code = (int)to_type, adds = add, vector = aligned(to);
+	int kind_code = (int)kind, code = (int)to_type, adds = add, vector = wide(to, to_type);
 	uint32_t block_size = (uint32_t)block;
 	uint64_t elements = count;
 	const char *codes = (const char *)packed + rc__quant_values(count, block);

@@ -5,8 +5,8 @@
  * the branch hides behind the memory, and one kernel serves all pairs of types. The arithmetic is that of the CPU (cpu_simd.inc),
  * rounding by rounding: products and sums are fused only where fmaf says so (the compiler is called with --fmad=false).
  *
- * Kernels that take `vector` use 16-byte accesses; it is set when every pointer is aligned to 16 bytes. Blocks have THREADS threads
- * and walk over the data with the stride of the whole grid. */
+ * Kernels that take `vector` use wide accesses; it is set when every pointer is aligned to 16 bytes and no type is f64. Blocks have
+ * THREADS threads and walk over the data with the stride of the whole grid. */
 
 #define THREADS 256
 #define TILE 8192       /* elements of a tile; as in cuda.c */
@@ -101,49 +101,45 @@ INLINE void store_f64(void *to, int type, u64 i, double x)
 		store1(to, type, i, (float)x);
 }
 
-/* ---- N elements from an aligned place, N is 4 or 8; i is a multiple of N ---- */
+/* ---- N elements of f32, f16 or bf16 at an aligned place; N is 4 or 8, i a multiple of N ---- */
 
-template <int N> INLINE void load(const void *from, int type, u64 i, float *x)
+/* The bits as they lie there. Apart from decoding, so that a thread has all its loads under way before it waits for one. */
+template <int N> INLINE void fetch(const void *from, int type, u64 i, u32 *w)
 {
 	if (type == F32) {
-		const float4 *p = (const float4 *)((const float *)from + i);
+		const uint4 *p = (const uint4 *)((const float *)from + i);
 
 #pragma unroll
 		for (int j = 0; j < N / 4; j++) {
-			float4 v = p[j];
+			uint4 v = p[j];
 
-			x[4 * j] = v.x, x[4 * j + 1] = v.y, x[4 * j + 2] = v.z, x[4 * j + 3] = v.w;
+			w[4 * j] = v.x, w[4 * j + 1] = v.y, w[4 * j + 2] = v.z, w[4 * j + 3] = v.w;
 		}
-	} else if (type == F64) {
-		const double2 *p = (const double2 *)((const double *)from + i);
+	} else if (N == 8) {
+		uint4 v = *(const uint4 *)((const u16 *)from + i);
 
-#pragma unroll
-		for (int j = 0; j < N / 2; j++) {
-			double2 v = p[j];
-
-			x[2 * j] = (float)v.x, x[2 * j + 1] = (float)v.y;
-		}
+		w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
 	} else {
-		u32 w[N / 2];
+		uint2 v = *(const uint2 *)((const u16 *)from + i);
 
-		if (N == 8) {
-			uint4 v = *(const uint4 *)((const u16 *)from + i);
+		w[0] = v.x, w[1] = v.y;
+	}
+}
 
-			w[0] = v.x, w[1] = v.y, w[N / 2 - 2] = v.z, w[N / 2 - 1] = v.w;
-		} else {
-			uint2 v = *(const uint2 *)((const u16 *)from + i);
-
-			w[0] = v.x, w[1] = v.y;
-		}
-		if (type == BF16) {
+template <int N> INLINE void decode(int type, const u32 *w, float *x)
+{
+	if (type == F32) {
 #pragma unroll
-			for (int j = 0; j < N / 2; j++)
-				x[2 * j] = __uint_as_float(w[j] << 16), x[2 * j + 1] = __uint_as_float(w[j] & 0xffff0000);
-		} else {
+		for (int j = 0; j < N; j++)
+			x[j] = __uint_as_float(w[j]);
+	} else if (type == BF16) {
 #pragma unroll
-			for (int j = 0; j < N / 2; j++)
-				x[2 * j] = from_f16((u16)w[j]), x[2 * j + 1] = from_f16((u16)(w[j] >> 16));
-		}
+		for (int j = 0; j < N / 2; j++)
+			x[2 * j] = __uint_as_float(w[j] << 16), x[2 * j + 1] = __uint_as_float(w[j] & 0xffff0000);
+	} else {
+#pragma unroll
+		for (int j = 0; j < N / 2; j++)
+			x[2 * j] = from_f16((u16)w[j]), x[2 * j + 1] = from_f16((u16)(w[j] >> 16));
 	}
 }
 
@@ -155,29 +151,22 @@ template <int N> INLINE void store(void *to, int type, u64 i, const float *x)
 #pragma unroll
 		for (int j = 0; j < N / 4; j++)
 			p[j] = make_float4(x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]);
-	} else if (type == F64) {
-		double2 *p = (double2 *)((double *)to + i);
-
+		return;
+	}
+	u32 w[N / 2];
+	if (type == BF16) {
 #pragma unroll
 		for (int j = 0; j < N / 2; j++)
-			p[j] = make_double2(x[2 * j], x[2 * j + 1]);
+			w[j] = to_bf16_pair(x[2 * j], x[2 * j + 1]);
 	} else {
-		u32 w[N / 2];
-
-		if (type == BF16) {
 #pragma unroll
-			for (int j = 0; j < N / 2; j++)
-				w[j] = to_bf16_pair(x[2 * j], x[2 * j + 1]);
-		} else {
-#pragma unroll
-			for (int j = 0; j < N / 2; j++)
-				w[j] = to_f16(x[2 * j]) | (u32)to_f16(x[2 * j + 1]) << 16;
-		}
-		if (N == 8)
-			*(uint4 *)((u16 *)to + i) = make_uint4(w[0], w[1], w[N / 2 - 2], w[N / 2 - 1]);
-		else
-			*(uint2 *)((u16 *)to + i) = make_uint2(w[0], w[1]);
+		for (int j = 0; j < N / 2; j++)
+			w[j] = to_f16(x[2 * j]) | (u32)to_f16(x[2 * j + 1]) << 16;
 	}
+	if (N == 8)
+		*(uint4 *)((u16 *)to + i) = make_uint4(w[0], w[1], w[N / 2 - 2], w[N / 2 - 1]);
+	else
+		*(uint2 *)((u16 *)to + i) = make_uint2(w[0], w[1]);
 }
 
 INLINE u64 grid_index()
@@ -291,12 +280,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) pack(const tile *tiles,
 			if (((u64)from | (u64)to) % 16 == 0) {
 				done = it.count / 8 * 8;
 				for (u32 i = threadIdx.x * 8; i < done; i += 2 * THREADS * 8) {
+					u32 v[8] = {0}, w[8] = {0};
 					float x[8], y[8];
 					bool more = i + THREADS * 8 < done;
 
-					load<8>(from, from_type, i, x);
+					fetch<8>(from, from_type, i, v);
 					if (more)
-						load<8>(from, from_type, i + THREADS * 8, y);
+						fetch<8>(from, from_type, i + THREADS * 8, w);
+					decode<8>(from_type, v, x);
+					decode<8>(from_type, w, y);
 #pragma unroll
 					for (int j = 0; j < 8; j++)
 						x[j] *= scale, y[j] *= scale;
@@ -320,9 +312,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) cast(const void *from, int
 	u64 groups = vector ? count / 8 : 0;
 
 	for (u64 g = grid_index(); g < groups; g += grid_stride()) {
+		u32 w[8];
 		float x[8];
 
-		load<8>(from, from_type, g * 8, x);
+		fetch<8>(from, from_type, g * 8, w);
+		decode<8>(from_type, w, x);
 		store<8>(to, to_type, g * 8, x);
 	}
 	for (u64 i = groups * 8 + grid_index(); i < count; i += grid_stride())
@@ -339,10 +333,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) accumulate(void *sum, int 
 	}
 	u64 groups = vector ? count / 8 : 0;
 	for (u64 g = grid_index(); g < groups; g += grid_stride()) {
+		u32 v[8], w[8];
 		float x[8], y[8];
 
-		load<8>(sum, sum_type, g * 8, x);
-		load<8>(from, from_type, g * 8, y);
+		fetch<8>(sum, sum_type, g * 8, v);
+		fetch<8>(from, from_type, g * 8, w);
+		decode<8>(sum_type, v, x);
+		decode<8>(from_type, w, y);
 #pragma unroll
 		for (int j = 0; j < 8; j++)
 			x[j] += y[j] * scale;
@@ -361,9 +358,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) scale(void *data, int type
 	}
 	u64 groups = vector ? count / 8 : 0;
 	for (u64 g = grid_index(); g < groups; g += grid_stride()) {
+		u32 w[8];
 		float x[8];
 
-		load<8>(data, type, g * 8, x);
+		fetch<8>(data, type, g * 8, w);
+		decode<8>(type, w, x);
 #pragma unroll
 		for (int j = 0; j < 8; j++)
 			x[j] *= by;
@@ -410,9 +409,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const void *da
 		float lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 
 		for (u64 g = grid_index(); g < groups; g += grid_stride()) {
+			u32 w[8];
 			float x[8];
 
-			load<8>(data, type, g * 8, x);
+			fetch<8>(data, type, g * 8, w);
+			decode<8>(type, w, x);
 #pragma unroll
 			for (int j = 0; j < 8; j++)
 				lanes[j] += x[j] * x[j];
@@ -562,12 +563,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call cal
 	const adamw_math<float> math(f);
 	u64 groups = call.vector ? call.count / 4 : 0;
 	for (u64 group = grid_index(); group < groups; group += grid_stride()) {
+		u32 p_bits[4], g_bits[4], m_bits[4], v_bits[4];
 		float p[4], g[4], m[4], v[4];
 
-		load<4>(call.param, call.param_type, group * 4, p);
-		load<4>(call.grad, call.grad_type, group * 4, g);
-		load<4>(call.exp_avg, call.state_type, group * 4, m);
-		load<4>(call.exp_avg_sq, call.state_type, group * 4, v);
+		fetch<4>(call.param, call.param_type, group * 4, p_bits);
+		fetch<4>(call.grad, call.grad_type, group * 4, g_bits);
+		fetch<4>(call.exp_avg, call.state_type, group * 4, m_bits);
+		fetch<4>(call.exp_avg_sq, call.state_type, group * 4, v_bits);
+		decode<4>(call.param_type, p_bits, p);
+		decode<4>(call.grad_type, g_bits, g);
+		decode<4>(call.state_type, m_bits, m);
+		decode<4>(call.state_type, v_bits, v);
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 			math.apply(p[j], g[j], m[j], v[j]);
@@ -612,6 +618,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw_f64(const adamw_call
 
 /* ---- block quantisation: a warp for each block of the message ---- */
 
+/* |x| is at most 448, give or take a rounding. */
 INLINE u32 encode_fp8(float x)
 {
 	u32 bits = __float_as_uint(x), code;
@@ -620,7 +627,7 @@ INLINE u32 encode_fp8(float x)
 		code = (u32)__float2int_rn(fabsf(x) * 512);
 	else /* 3 of 23 fraction bits are kept; the exponent's bias goes from 127 to 7 */
 		code = (((bits & 0x7fffffff) + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
-	return (bits >> 24 & 0x80) | (code > 0x7e ? 0x7e : code);
+	return (bits >> 24 & 0x80) | code;
 }
 
 INLINE float decode_fp8(u32 code)
@@ -636,7 +643,7 @@ INLINE u32 encode(int kind, float x)
 	return (u32)__float2int_rn(x) & (kind == INT8 ? 0xff : 0xf);
 }
 
-INLINE float decode(int kind, u32 code)
+INLINE float number_of(int kind, u32 code)
 {
 	if (kind == FP8)
 		return decode_fp8(code);
@@ -647,7 +654,10 @@ INLINE float decode(int kind, u32 code)
 INLINE void load_four(const void *from, int type, u64 i, u64 count, bool vector, float *x)
 {
 	if (vector && i + 4 <= count) {
-		load<4>(from, type, i, x);
+		u32 w[4];
+
+		fetch<4>(from, type, i, w);
+		decode<4>(type, w, x);
 	} else {
 #pragma unroll
 		for (u32 j = 0; j < 4; j++)
@@ -713,7 +723,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize(int kind, u32 blo
 #pragma unroll
 			for (int j = 0; j < 4; j++) {
 				code[j] = usable ? encode(kind, x[j] * inverse) : 0;
-				x[j] = usable ? x[j] - decode(kind, code[j]) * scale : finite ? x[j] : 0;
+				x[j] = usable ? x[j] - number_of(kind, code[j]) * scale : finite ? x[j] : 0;
 			}
 			if (residual)
 				store_four(residual, F32, begin + i, count, vector, x);
@@ -742,7 +752,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) dequantize(int kind, u32 b
 
 #pragma unroll
 			for (u32 j = 0; j < 4; j++)
-				x[j] = decode(kind, word >> bits * j & (kind == INT4 ? 0xf : 0xff)) * scale;
+				x[j] = number_of(kind, word >> bits * j & (kind == INT4 ? 0xf : 0xff)) * scale;
 			if (type == F64) {
 				for (u32 j = 0; j < 4; j++)
 					if (begin + i + j < count)

@@ -12,7 +12,7 @@ import importlib
 import os
 import threading
 
-FACES = ("fsdp2", "prepare_model")
+FACES = ("fsdp2", "fsdp1", "optim", "prepare_model")
 LAZY = {"graph": "cuda_graph"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
 _installed = []
 _lock = threading.RLock()

@@ -5,6 +5,8 @@ of the engine, and FSDPState's hooks are answered here. What is not served (see 
 """
 import functools
 import logging
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,7 @@ except ImportError:  # torch before 2.6
 State = _fsdp_state.FSDPState
 Group = _fsdp_param_group.FSDPParamGroup
 _stock = {}  # name -> torch's own method of FSDPState
+roots = weakref.WeakSet()  # what is on the engine now
 
 
 def groups_of(state):
@@ -75,6 +78,29 @@ def refusal(root):
     return None
 
 
+class Home(NamedTuple):
+    """Where a parameter lives: the piece of a unit."""
+
+    root: Any
+    group: Any
+    unit: Any
+    piece: int
+    param: Any  # torch's FSDPParam
+
+
+def homes():
+    """By the id of the sharded parameter."""
+    return {id(p.sharded_param): Home(root, group, group._rc_unit, i, p) for root in roots for group in root.groups
+            for i, p in enumerate(group._rc_params)}
+
+
+def dtensor(param, local):
+    """A DTensor with the parameter's placement. Its outside has no storage offset: copy.deepcopy takes one for memory of its own."""
+    made = param.to_sharded_dtensor(local.as_strided(local.shape, local.stride(), 0))
+    made._local_tensor = local
+    return made
+
+
 class Root:
     """One root's model on the engine, and the rules of FSDP2 for it."""
 
@@ -99,10 +125,12 @@ class Root:
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
+        roots.add(self)
 
     def _spec(self, state, group):
         pieces, tensors = [], []
-        params = sorted(group.fsdp_params, key=lambda p: len(p._orig_size) < 2)  # vectors last: they often have other optimizer settings
+        # Neighbours are stepped together: what is frozen lies apart, and vectors, which often have other optimizer settings.
+        params = sorted(group.fsdp_params, key=lambda p: (not p.sharded_param.requires_grad, len(p._orig_size) < 2))
         group._rc_params = params
         for i, p in enumerate(params):
             pieces.append(PieceSpec(p.padded_sharded_param_size.numel(), p._orig_size.numel()))
@@ -139,7 +167,7 @@ class Root:
                 continue
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
-            unit.grads.append(p.to_sharded_dtensor(local))
+            unit.grads.append(dtensor(p, local))
 
     def _grad_users(self, group, unit):
         return any(p.sharded_param.grad is not None for p in group._rc_params)
@@ -348,24 +376,28 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            hook = functools.partial(_pre_backward, state)
+            waiting = list(state._rc_units)
+            hook = functools.partial(_pre_backward, state, waiting)
+            watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
+                    watched = True
+            for unit in waiting:
+                unit.uses += watched
         state._training_state = TrainingState.IDLE
         if root.ctx.iter_forward_root is state:
             root.ctx.iter_forward_root = None
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, grad):
-    root = state._rc_root
-    if state._training_state != TrainingState.PRE_BACKWARD:
-        state._training_state = TrainingState.PRE_BACKWARD
-        if not state._rc_units:
-            root.model.begin_backward()
-        for unit in state._rc_units:
-            root.model.pre_backward(unit)
+def _pre_backward(state, waiting, grad):
+    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+    model = state._rc_root.model
+    state._training_state = TrainingState.PRE_BACKWARD
+    model.begin_backward()
+    while waiting:
+        model.pre_backward(waiting.pop(0))
     return grad
 
 

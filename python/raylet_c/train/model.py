@@ -74,7 +74,8 @@ class Unit:
     grad_offsets: List[int] = field(default_factory=list)  # of each piece, -1 without
     entered: bool = False  # modules hold the gathered parameters
     in_backward: bool = False
-    reduced: bool = False  # in this backward pass
+    reduced: int = 0  # gradients that had arrived in this backward pass when they were reduced
+    uses: int = 0  # forward calls that the backward pass has not come to
     hooks: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # memory that a reduction under way uses
     grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
@@ -212,7 +213,7 @@ class Model:
             hook.remove()
         chunk, offsets, pieces = 0, [], []
         if spec.flat:
-            chunk = unit.chunk if any(trained) else 0
+            chunk = spec.pieces[0].count if any(trained) else 0  # not aligned: chunks follow each other as in the flat parameter
             offsets = [0]
             pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
         else:
@@ -244,6 +245,7 @@ class Model:
         for unit in self.units:
             if unit.grad_chunk and not unit.grad_users() and not unit.kept:
                 unit.grad.untyped_storage().resize_(0)
+            unit.uses = 0
         self.engine.begin()
         self._in_backward = False
 
@@ -256,22 +258,27 @@ class Model:
             unit.entered = False
             self.engine.leave(unit.index)
 
-    def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
-        """The gradient of the unit's output is there. The first in a backward pass queues the end of it."""
+    def begin_backward(self) -> None:
+        """The first of a backward pass queues the end of it."""
         if not self._in_backward:
             self._in_backward = True
             self.engine.expect()
             for u in self.units:
-                u.reduced = False
+                u.reduced = 0
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-        if unit.in_backward:
+
+    def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
+        """The gradient of an output of one of the unit's forward calls is there."""
+        self.begin_backward()
+        unit.uses = max(0, unit.uses - 1)
+        if unit.in_backward and unit.entered:
             return
         unit.in_backward = True
         if not unit.spec.alone:
-            # Autograd goes backward in order, so what shares slots and is not done by now has parameters without gradients.
+            # Autograd goes backward in order, so what shares slots and is not done by now has parameters without gradients, or is used again.
             for other in self.units:
-                if other.in_backward and other is not unit and not other.spec.alone and other.index > unit.index:
-                    self._unit_end(other)
+                if other.in_backward and other is not unit and not other.spec.alone:
+                    self.leave(other) if other.uses else self._unit_end(other)
         self.enter(unit, True, prefetch)
 
     def _complete(self, index: int) -> None:
@@ -282,20 +289,21 @@ class Model:
             self._unit_end(unit)
 
     def _unit_reduce(self, unit: Unit) -> None:
-        if not unit.reduced:
-            unit.reduced = True
+        """Reduces what has arrived. More may come later, from another use of the unit: that is added at the end."""
+        arrived = self.engine.arrived(unit.index)
+        if arrived > unit.reduced:
+            unit.reduced = arrived
             self.face.unit_reduce(self, unit)
 
     def _unit_end(self, unit: Unit) -> None:
         if unit.in_backward:
             unit.in_backward = False
-            if self.engine.arrived(unit.index):
-                self._unit_reduce(unit)
+            self._unit_reduce(unit)
             self.face.unit_done(self, unit)
 
     def _end_backward(self) -> None:
         for unit in reversed(self.units):
-            if unit.in_backward or self.engine.arrived(unit.index) and not unit.reduced:
+            if unit.in_backward or self.engine.arrived(unit.index) > unit.reduced:
                 unit.in_backward = True
                 self._unit_end(unit)
         self.engine.finish()
@@ -326,7 +334,8 @@ class Model:
         """After an exception in the middle of a step: sharded everywhere, gradients of the step are lost."""
         self.engine.reset()
         for unit in self.units:
-            unit.entered = unit.in_backward = unit.reduced = False
+            unit.entered = unit.in_backward = False
+            unit.uses = unit.reduced = 0
             for tensor in unit.gathered:
                 tensor.grad = None
         self._in_backward = False

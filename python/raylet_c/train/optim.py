@@ -1,0 +1,420 @@
+"""torch.optim.Adam, AdamW and SGD over flat shards, and gradient clipping over flat gradients.
+
+torch's step hands lists of tensors to its functional implementation; `_init_group` fills the lists. Here `_init_group` fills them with a few
+long plain tensors instead of hundreds of DTensors: one per run, which is what lies side by side in a unit, in parameters, gradients and states
+alike, and has the same options and number of steps. Everything else in torch's step, and with it every number, stays as it is.
+
+`optimizer.state` holds DTensors as torch would make them; they are views into the runs' states. What somebody puts there instead (loading a
+state dict, moving states to another device) is noticed by identity and taken over at the next step. A group that is unusual in a step
+(a parameter that is not ours, moved, or without its gradient) is torch's own in that step.
+"""
+import functools
+import inspect
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
+
+from . import fsdp2
+
+_stock: Dict[Any, Any] = {}  # class or function name -> torch's own
+
+LISTS = {"params_with_grad": "param", "params": "param", "grads": "grad", "d_p_list": "grad", "exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq",
+         "max_exp_avg_sqs": "max_exp_avg_sq", "state_steps": "step", "momentum_buffer_list": "momentum_buffer"}
+
+
+def _keys(optimizer, group) -> Tuple[str, ...]:
+    """The states of one value per element that the group's step uses."""
+    if isinstance(optimizer, torch.optim.SGD):
+        return ("momentum_buffer",) if group["momentum"] != 0 else ()
+    return ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
+
+
+@dataclass(eq=False)
+class Entry:
+    """One trained parameter of a group."""
+
+    home: Any  # fsdp2.Home
+    address: int  # of its local shard; 0 where this rank has no part of it
+    states: Dict[str, weakref.ref] = field(default_factory=dict)  # what optimizer.state should hold
+
+
+@dataclass(eq=False)
+class Run:
+    """Neighbours: pieces [first, last] of a unit."""
+
+    unit: Any
+    first: int
+    last: int
+    entries: List[Entry]
+    param: torch.Tensor
+    step: Optional[torch.Tensor] = None  # what torch's function counts up; optimizer.state holds copies, one per parameter
+    grad: Optional[torch.Tensor] = None
+    grad_of: Optional[torch.Tensor] = None  # the unit's gradient that grad is a view of
+
+    def gradient(self) -> torch.Tensor:
+        if self.grad_of is not self.unit.grad:
+            unit = self.unit
+            self.grad_of = unit.grad
+            self.grad = unit.grad[unit.grad_offsets[self.first] : unit.grad_offsets[self.last] + unit.spec.pieces[self.last].count]
+        return self.grad
+
+    def state(self, key: str) -> Optional[torch.Tensor]:
+        """Held by the views in optimizer.state alone, so that it goes when they are replaced."""
+        ref = self.entries[0].states.get(key)
+        return ref()._local_tensor._base if ref else None
+
+    def view(self, flat: torch.Tensor, entry: Entry) -> DTensor:
+        start = self.unit.offsets[entry.home.piece] - self.unit.offsets[self.first]
+        size = entry.home.param.sharded_size
+        return fsdp2.dtensor(entry.home.param, flat[start : start + size.numel()].view(size))
+
+
+@dataclass(eq=False)
+class Plan:
+    keys: Tuple[str, ...]
+    params: List[torch.Tensor]
+    entries: List[Optional[Entry]]  # by parameter; None: frozen
+    runs: List[Run]
+    steps: Optional[torch.Tensor]  # one value per trained parameter, those of optimizer.state are views of it
+
+
+def _fits(value, param) -> bool:
+    return (isinstance(value, DTensor) and value.dtype == param.dtype and value.placements == param.placements and
+            value._local_tensor.shape == param._local_tensor.shape and value._local_tensor.device == param._local_tensor.device)
+
+
+def _holds(plan: Plan, optimizer, group) -> bool:
+    params = group["params"]
+    if len(params) != len(plan.params) or plan.keys != _keys(optimizer, group):
+        return False
+    for param, planned, entry in zip(params, plan.params, plan.entries):
+        if param is not planned:
+            return False
+        if entry is None:
+            if param.grad is not None:
+                return False
+            continue
+        unit = entry.home.unit
+        if unit.grads[entry.home.piece] is not param.grad or param.grad is None:
+            return False
+        if entry.address and param._local_tensor.data_ptr() != entry.address:
+            return False
+        if entry.states:
+            state = optimizer.state[param]
+            for key, ref in entry.states.items():
+                value = ref()
+                if value is None or state.get(key) is not value:
+                    return False
+    return True
+
+
+def _entries(group) -> Optional[List[Optional[Entry]]]:
+    """By parameter. None when the group is torch's own in this step."""
+    if group.get("differentiable"):
+        return None
+    homes = fsdp2.homes()
+    entries: List[Optional[Entry]] = []
+    for param in group["params"]:
+        home = homes.get(id(param))
+        if home is None:
+            return None
+        if param.grad is None:
+            if param.requires_grad:
+                return None
+            entries.append(None)
+            continue
+        address = param._local_tensor.data_ptr() if param._local_tensor.numel() else 0
+        if param.grad is not home.unit.grads[home.piece] or address and address != home.root.model.piece_of(home.unit, home.piece).data_ptr():
+            return None
+        entries.append(Entry(home, address))
+    return entries if any(entries) else None
+
+
+def _arguments(optimizer, group, lists):
+    """torch's lists by the name of what they hold."""
+    names = list(inspect.signature(_stock[_base(optimizer)]).parameters)[2:]
+    return {LISTS[name]: value for name, value in zip(names, lists) if name in LISTS}
+
+
+def _base(optimizer):
+    return next(cls for cls in type(optimizer).__mro__ if cls in _stock)
+
+
+def _make_plan(optimizer, group) -> Optional[Plan]:
+    entries = _entries(group)
+    if entries is None:
+        return None
+    keys = _keys(optimizer, group)
+    names = list(inspect.signature(_stock[_base(optimizer)]).parameters)[2:]
+    trained = [e for e in entries if e]
+    units = {unit: i for i, unit in enumerate(dict.fromkeys(e.home.unit for e in trained))}
+    if keys:
+        for entry in trained:  # in the order of the group, in which people go through the states with collectives
+            optimizer.state[entry.home.param.sharded_param]
+    trained.sort(key=lambda e: (units[e.home.unit], e.home.piece))
+    counts = _counts(optimizer, trained)
+    runs: List[Run] = []
+    previous = None
+    for entry, count in zip(trained, counts):
+        home, state = entry.home, optimizer.state.get(entry.home.param.sharded_param, {})
+        if any(state.get(k) is not None and not _fits(state[k], home.param.sharded_param) for k in keys):
+            return None
+        like = home.unit, count, tuple(state.get(k) is not None for k in keys)
+        if like == previous and home.piece == runs[-1].last + 1:
+            runs[-1].last = home.piece
+            runs[-1].entries.append(entry)
+        else:
+            runs.append(Run(home.unit, home.piece, home.piece, [entry], torch.empty(0)))
+        previous = like
+    for run in runs:
+        unit = run.unit
+        run.param = unit.shard[unit.offsets[run.first] : unit.offsets[run.last] + unit.spec.pieces[run.last].count]
+        new = [e.home.param.sharded_param for e in run.entries if not optimizer.state.get(e.home.param.sharded_param)]
+        if new:  # torch makes the first states, with its checks
+            _stock[_base(optimizer)](optimizer, {**group, "params": new}, *[group["amsgrad"] if n == "amsgrad" else [] for n in names])
+        for key in keys:
+            _take(optimizer, run, key)
+    return Plan(keys, list(group["params"]), entries, runs, _make_steps(optimizer, runs))
+
+
+def _counts(optimizer, trained) -> List[float]:
+    """How many steps each parameter has had; 0 also for optimizers that do not count."""
+    steps = [optimizer.state.get(e.home.param.sharded_param, {}).get("step") for e in trained]
+    known = [s for s in steps if s is not None]
+    values = iter(torch.stack([torch.as_tensor(s, dtype=torch.float64, device=known[0].device if torch.is_tensor(known[0]) else None)
+                               for s in known]).tolist() if known else [])
+    return [0.0 if s is None else next(values) for s in steps]
+
+
+def _take(optimizer, run: Run, key: str) -> None:
+    """The run's states of one kind into one flat tensor, unless they are one already."""
+    params = [e.home.param.sharded_param for e in run.entries]
+    values = [optimizer.state[p].get(key) for p in params]
+    if values[0] is None:  # momentum before its first step
+        return
+    flat = values[0]._local_tensor._base
+    start = run.unit.offsets[run.first]
+    size = run.unit.offsets[run.last] + run.unit.spec.pieces[run.last].count - start
+    if flat is None or flat.shape != (size,) or any(
+            v._local_tensor._base is not flat or v._local_tensor.storage_offset() != run.unit.offsets[e.home.piece] - start
+            for e, v in zip(run.entries, values)):
+        flat = torch.zeros(size, dtype=values[0].dtype, device=values[0]._local_tensor.device)
+        for entry, value in zip(run.entries, values):
+            view = run.view(flat, entry)
+            view._local_tensor.copy_(value._local_tensor)
+            optimizer.state[entry.home.param.sharded_param][key] = view
+    _remember(optimizer, run, key)
+
+
+def _remember(optimizer, run: Run, key: str) -> None:
+    for entry in run.entries:
+        entry.states[key] = weakref.ref(optimizer.state[entry.home.param.sharded_param][key])
+
+
+def _make_steps(optimizer, runs: List[Run]) -> Optional[torch.Tensor]:
+    first = optimizer.state.get(runs[0].entries[0].home.param.sharded_param, {}).get("step")
+    if first is None:
+        return None
+    states = [(run, entry, optimizer.state[entry.home.param.sharded_param]) for run in runs for entry in run.entries]
+    steps = torch.stack([torch.as_tensor(state["step"], dtype=first.dtype, device=first.device) for _, _, state in states])
+    for i, (run, entry, state) in enumerate(states):
+        state["step"] = steps[i]
+        if entry is run.entries[0]:
+            run.step = steps[i].clone()
+    for run in runs:
+        _remember(optimizer, run, "step")
+    return steps
+
+
+@torch.no_grad()
+def _init_group(optimizer, group, *lists, **named):
+    stock = _stock[_base(optimizer)]
+    if named or torch._guards.TracingContext.try_get() is not None:
+        return stock(optimizer, group, *lists, **named)
+    plans = optimizer.__dict__.setdefault("_rc_plans", {})
+    key = id(group["params"])
+    plan = plans.get(key)
+    if plan is not None:
+        _drop_leftovers(optimizer, plan)
+    if plan is None or not _holds(plan, optimizer, group):
+        plans.pop(key, None)
+        plan = _make_plan(optimizer, group) if fsdp2.roots else None
+        if plan is None:
+            return stock(optimizer, group, *lists)
+        plans[key] = plan
+    if plan.steps is not None:
+        plan.steps.add_(1)
+        if getattr(optimizer, "found_inf", None) is not None:  # torch's fused function takes a step back that it leaves out
+            plan.steps.sub_(optimizer.found_inf.to(plan.steps.device))
+    by_name = _arguments(optimizer, group, lists)
+    for run in plan.runs:
+        for name, values in by_name.items():
+            if name == "param":
+                values.append(run.param)
+            elif name == "grad":
+                values.append(run.gradient())
+            elif name == "step":
+                values.append(run.step)
+            elif name in plan.keys:
+                values.append(run.state(name))
+    if "momentum_buffer" in plan.keys and "_rc_hook" not in optimizer.__dict__:
+        optimizer._rc_hook = optimizer.register_step_post_hook(_harvest)
+        optimizer._optimizer_step_post_hooks.move_to_end(optimizer._rc_hook.id, last=False)  # before the user's hooks look
+    return False
+
+
+def _drop_leftovers(optimizer, plan):
+    """What torch's SGD has put into optimizer.state under our tensors. Yields it by run."""
+    return [(run, optimizer.state.pop(run.param, None)) for run in plan.runs]
+
+
+def _harvest(optimizer, args, kwargs):
+    """SGD writes its momentum, which the first step makes, to optimizer.state: from there to the parameters that it is of."""
+    for plan in optimizer._rc_plans.values():
+        for run, state in _drop_leftovers(optimizer, plan):
+            if state and "momentum_buffer" not in run.entries[0].states:
+                flat = state["momentum_buffer"]
+                for entry in run.entries:
+                    optimizer.state[entry.home.param.sharded_param]["momentum_buffer"] = run.view(flat, entry)
+                _remember(optimizer, run, "momentum_buffer")
+
+
+# Clipping
+
+
+def _runs_of(grads):
+    """[(unit, first piece, last piece)] of gradients that are all ours and on one mesh, else None."""
+    where = {}
+    for home in fsdp2.homes().values():
+        own = home.unit.grads[home.piece]
+        if own is not None:
+            where[id(own)] = home
+    homes = [where.pop(id(g), None) for g in grads]
+    if not homes or None in homes or any(h.param._spmd_mesh != homes[0].param._spmd_mesh for h in homes):
+        return None
+    runs = []
+    units = {unit: i for i, unit in enumerate(dict.fromkeys(h.unit for h in homes))}
+    for home in sorted(homes, key=lambda h: (units[h.unit], h.piece)):
+        at = home.unit.grad_offsets[home.piece]
+        end = at + home.unit.spec.pieces[home.piece].count
+        if runs and runs[-1][0] is home.unit and at - runs[-1][2] < 32 and not any(
+                runs[-1][2] <= o < at for o in home.unit.grad_offsets):
+            runs[-1][2] = end
+        else:
+            runs.append([home.unit, at, end])
+    return homes[0], [unit.grad[at:end] for unit, at, end in runs]
+
+
+def _norm(flat: torch.Tensor, norm_type: float) -> torch.Tensor:
+    """On the CPU in parts: one long sum in f32 would lose digits."""
+    dtype = torch.float32 if flat.dtype in (torch.bfloat16, torch.float16) else flat.dtype
+    if flat.device.type != "cpu" or flat.numel() <= 1 << 15:
+        return torch.linalg.vector_norm(flat, norm_type, dtype=dtype)
+    whole = flat.numel() >> 14 << 14
+    parts = torch.linalg.vector_norm(flat[:whole].view(-1, 1 << 14), norm_type, dim=1, dtype=dtype)
+    rest = torch.linalg.vector_norm(flat[whole:], norm_type, dtype=dtype) if whole < flat.numel() else parts.new_zeros(())
+    return torch.linalg.vector_norm(torch.cat([parts, rest.view(1)]), norm_type)
+
+
+@torch.no_grad()
+def _total_norm(grads, norm_type, error_if_nonfinite):
+    """(norm as a DTensor, flat gradients), or None when it is torch's to do."""
+    norm_type = float(norm_type)
+    if not norm_type > 0:
+        return None
+    found = _runs_of(grads)
+    if found is None:
+        return None
+    home, flats = found
+    total = torch.linalg.vector_norm(torch.stack([_norm(f, norm_type) for f in flats]), norm_type)
+    group = home.group.mesh_info.shard_process_group
+    if norm_type == float("inf"):
+        dist.all_reduce(total, dist.ReduceOp.MAX, group)
+    else:
+        total = total.pow_(norm_type)
+        dist.all_reduce(total, dist.ReduceOp.SUM, group)
+        total = total.pow_(1 / norm_type)
+    total = total.to(functools.reduce(torch.promote_types, {g.dtype for g in grads}))
+    if error_if_nonfinite and not total.isfinite():
+        raise RuntimeError("The total norm of order %s of the gradients is non-finite (%s), so they cannot be clipped. "
+                           "error_if_nonfinite=False scales them by it all the same" % (norm_type, total.item()))
+    mesh = home.param._spmd_mesh
+    return DTensor.from_local(total, mesh, [Replicate()] * mesh.ndim, run_check=False), flats
+
+
+def _scale(flats, max_norm, total) -> None:
+    coefficient = torch.clamp(float(max_norm) / (total + 1e-6), max=1.0)
+    for flat in flats:
+        flat.mul_(coefficient)
+
+
+def _listed(tensors):
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    tensors = _listed(tensors)
+    found = _total_norm(tensors, norm_type, error_if_nonfinite) if fsdp2.roots else None
+    return found[0] if found else _stock["get_total_norm"](tensors, norm_type, error_if_nonfinite, foreach)
+
+
+@torch.no_grad()
+def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
+    parameters = _listed(parameters)
+    found = _runs_of([p.grad for p in parameters if p.grad is not None]) if fsdp2.roots else None
+    if not found:
+        return _stock["clip_grads_with_norm_"](parameters, max_norm, total_norm, foreach)
+    _scale(found[1], max_norm, total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm)
+
+
+@torch.no_grad()
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    listed = _listed(parameters)
+    grads = [p.grad for p in listed if p.grad is not None]
+    found = _total_norm(grads, norm_type, error_if_nonfinite) if fsdp2.roots else None
+    if not found:  # an iterator that was empty goes on as it is: torch warns about it
+        return _stock["clip_grad_norm_"](listed or parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+    _scale(found[1], max_norm, found[0]._local_tensor)
+    return found[0]
+
+
+def _replace(old, new) -> None:
+    """In every module that holds it."""
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict):
+            for name, value in list(names.items()):
+                if value is old and module.__name__ != __name__:
+                    names[name] = new
+
+
+def install():
+    if _stock:
+        return
+    for cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+        if "_init_group" in cls.__dict__:  # AdamW has none of its own since torch 2.7
+            _stock[cls] = cls._init_group
+            cls._init_group = functools.wraps(cls._init_group)(_init_group)
+    for ours in (get_total_norm, clip_grads_with_norm_, clip_grad_norm_):
+        for name in (ours.__name__, "_" + ours.__name__):  # torch 2.6 and later keep these two under both names
+            old = getattr(torch.nn.utils.clip_grad, name, None)
+            if old is not None:
+                _stock.setdefault(ours.__name__, old)
+                _replace(old, functools.wraps(old)(ours))
+
+
+def uninstall():
+    for key, old in _stock.items():
+        if isinstance(key, type):
+            key._init_group = old
+        else:
+            for module in list(sys.modules.values()):
+                for name, value in list(vars(module).items() if hasattr(module, "__dict__") else ()):
+                    if getattr(value, "__wrapped__", None) is old:
+                        setattr(module, name, old)
+    _stock.clear()
