@@ -60,8 +60,8 @@ def train_backend(root, build, flags, variant, out, tests, default):
         default.append(library)
     # The CUDA kernels as C++ under a driver that runs them on the CPU, for the tests of kernels/.
     fake, kernel_tests = build + "/test/fake/libcuda.so.1", top + "/kernels/test/"
-    mode = {"product": [], "asan": ["-fsanitize=address"], "tsan": []}[variant]
-    out.append("rule fake_driver\n  command = g++ %s -I%s $in -o $out\n  description = link $out" % (" ".join(flags["FAKE_DRIVER_FLAGS"] + mode), root))
+    fake_flags = flags["FAKE_DRIVER_FLAGS"] + flags["FAKE_DRIVER_LINK_FLAGS"] + (["-fsanitize=address"] if variant == "asan" else [])
+    out.append("rule fake_driver\n  command = g++ -shared %s -I%s $in -o $out\n  description = link $out" % (" ".join(fake_flags), root))
     out.append("build %s: fake_driver %sfake_driver.cc | %s/kernels/kernels.cu" % (fake, kernel_tests, top))
     for source in sorted(glob.glob(top + "/*/test/*.c")):
         name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])

@@ -50,9 +50,9 @@ FAKE_DRIVER_FLAGS = [
     "-ffp-contract=off",
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
-    "-shared",
-    "-Wl,-soname,libcuda.so.1",
 ]
+
+FAKE_DRIVER_LINK_FLAGS = ["-Wl,-soname,libcuda.so.1"]
 
 GRPC_STATIC = [
     "-Wl,--start-group",

@@ -32,7 +32,7 @@ def model_of(args, device):
         return Qwen2ForCausalLM(config)
 
 
-def load_ours():
+def load_ours(clock):
     sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "train"))
     sys.path.insert(0, os.path.join(HERE, "..", "..", "python"))
     import _ranks
@@ -40,7 +40,57 @@ def load_ours():
     _ranks.load_module()
     from raylet_c import train
 
+    if clock:
+        clock_ours(clock)
+
     train.install()
+
+
+class Clock:
+    """Host time of our own functions, by name, with what they call of each other taken off."""
+
+    def __init__(self):
+        self.spent, self.calls, self.stack = {}, {}, threading.local()
+
+    def time(self, owner, name):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args, **kwargs):
+            inner = self.stack.__dict__.setdefault("inner", [])
+            inner.append(0.0)
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                took = time.perf_counter() - begin
+                own = took - inner.pop()
+                if inner:
+                    inner[-1] += took
+                self.spent[name] = self.spent.get(name, 0) + own
+                self.calls[name] = self.calls.get(name, 0) + 1
+
+        setattr(owner, name, timed)
+
+    def clear(self):
+        self.spent.clear()
+        self.calls.clear()
+
+    def show(self, steps):
+        parts = sorted(self.spent.items(), key=lambda x: -x[1])
+        return {name: [round(took / steps * 1e3, 3), self.calls[name] // steps] for name, took in parts}
+
+
+def clock_ours(clock):
+    """Before install(): fsdp2 puts its functions into torch's class then."""
+    from raylet_c.train import fsdp2, model
+
+    for name in ("_pre_forward", "_post_forward", "_pre_backward", "_cast"):
+        clock.time(fsdp2, name)
+    for name in ("unit_reduce", "unit_done", "backward_done", "follow_changes"):
+        clock.time(fsdp2.Root, name)
+    for name in ("begin", "enter", "leave", "reduce", "pre_backward", "_complete", "_end_backward"):
+        clock.time(model.Model, name)
 
 
 def wrap(args, model, device):
@@ -95,7 +145,8 @@ def main():
     p.add_argument("--seq", type=int, default=2048)
     p.add_argument("--layers", type=int, default=28)
     p.add_argument("--steps", type=int, default=14)
-    p.add_argument("--profile", action="store_true")
+    p.add_argument("--profile", action="store_true", help="torch's profiler over two steps")
+    p.add_argument("--host", action="store_true", help="host time of our own functions: {name: [ms a step, calls a step]}")
     args = p.parse_args()
     rank = int(os.environ.get("LOCAL_RANK", 0))
     ranks = int(os.environ.get("WORLD_SIZE", 1))
@@ -106,8 +157,9 @@ def main():
     device = torch.device("cuda", rank % gpus)
     if not args.kind.startswith("single"):
         dist.init_process_group("nccl", device_id=device)
+    clock = Clock() if args.host else None
     if args.kind.startswith("ours"):
-        load_ours()
+        load_ours(clock)
     torch.cuda.mem_get_info()
     base = torch.cuda.mem_get_info()
     model = wrap(args, model_of(args, device), device)
@@ -146,6 +198,8 @@ def main():
         if dist.is_initialized():
             dist.barrier()
             torch.cuda.synchronize()
+        if clock and i == 6:
+            clock.clear()
         begin = time.perf_counter()
         loss = run(ids)
         host.append(time.perf_counter() - begin)
@@ -168,6 +222,8 @@ def main():
                               reserved_gib=round(torch.cuda.max_memory_reserved() / 2**30, 2),
                               allocated_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2), loss=[round(x, 4) for x in losses[:3] + losses[-1:]],
                               engine=engine, graphed=getattr(run, "graph", None) is not None)), flush=True)
+    if clock and rank == 0:
+        print("host ms", sum(clock.spent.values()) / (args.steps - 6) * 1e3, json.dumps(clock.show(args.steps - 6)), flush=True)
     if args.profile and rank == 0:
         show_profile(run, args, device)
     elif args.profile:

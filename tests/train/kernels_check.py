@@ -1,9 +1,11 @@
 """Checks every CUDA kernel of train_backend/kernels against the CPU kernels, bit by bit, and measures it.
 
-    python3 tests/train/kernels_check.py [--library build/libtrain_kernels.so] [--device cuda|cpu] [--no-bench]
+    bazel/dev.sh build/libtrain_kernels.so
+    python3 tests/train/kernels_check.py [--library build/libtrain_kernels.so] [--device cuda|fake|cpu] [--no-bench]
 
 Needs torch with a GPU and an NVRTC (torch's); no compiler. The CPU kernels are held to their slow twins by train_backend/kernels/test.
---device cpu runs the CPU kernels in the GPU's place: a trial of this script. Takes less than a minute; prints TAP.
+Without a GPU this script can be tried: --device fake runs the CUDA kernels under the fake driver (build/test/fake, made for the unit
+tests), --device cpu the CPU's kernels. Takes less than a minute; prints TAP.
 """
 import argparse
 import ctypes
@@ -70,7 +72,7 @@ class Kernels:
     def __init__(self, library, device):
         self.library, self.device = library, device
         handle = P()
-        self.call("rc_kernels_create", -1 if device == "cpu" else 0, ctypes.byref(handle))
+        self.call("rc_kernels_create", -1 if device == "cpu" else 0, ctypes.byref(handle))  # "fake" is device 0 too
         self.handle = handle
 
     def call(self, name, *arguments):
@@ -145,7 +147,7 @@ class Check:
         self.generator = torch.Generator().manual_seed(1)
 
     def put(self, x, offset=0):
-        return odd(x.to(self.device), offset)
+        return odd(x.to("cuda" if self.device == "cuda" else "cpu", copy=True), offset)
 
     def plan(self, count, ranks):
         """Pieces as Shard(0) deals rows, gaps between some; chunk and full sizes."""
@@ -216,7 +218,7 @@ class Check:
             check_same("scale", want, got)
 
     def test_sum_squares(self):
-        for kind, count, offset in itertools.product(FLOATS, SIZES + [5 << 20], (0, 1)):
+        for kind, count, offset in itertools.product(FLOATS, SIZES + ([5 << 20] if self.device == "cuda" else [100000]), (0, 1)):
             x = torch.randn(count, dtype=torch.float64, generator=self.generator).to(kind)
             placed = self.put(x, offset)
             sums = []
@@ -231,10 +233,10 @@ class Check:
         self.fast.sum_squares(placed, CODES[kind], count, out)
         assert math.isnan(out.item()), "a NaN is lost"
         out.zero_()
-        placed = self.put(torch.ones(1 << 20))
+        placed = self.put(torch.ones(1 << 14))
         for _ in range(200):  # more than there are places for partial sums
-            self.fast.sum_squares(placed, F32, 1 << 20, out)
-        assert out.item() == 200 << 20, "200 sums in a row: %r" % out.item()
+            self.fast.sum_squares(placed, F32, 1 << 14, out)
+        assert out.item() == 200 << 14, "200 sums in a row: %r" % out.item()
 
     def test_clip_coefficient(self):
         grads = torch.randn(12345, generator=self.generator)
@@ -277,7 +279,10 @@ class Check:
                     chosen = [name for i, name in enumerate(numbers) if variant >> i & 1]
                     self.adamw(kernels, tensors, **options, **{name: numbers[name] for name in chosen})
             for name, x, y in zip(("param", "grad", "exp_avg", "exp_avg_sq", "cast"), want, got):
-                if x is not None:
+                if x is not None and kinds[0] is torch.float64 and variant & 1:
+                    # The device makes beta^step itself; its last place, not the host's, can be seen in f64.
+                    torch.testing.assert_close(y.cpu(), x, rtol=1e-12 if x.dtype is torch.float64 else 1e-2, atol=1e-12, equal_nan=True)
+                elif x is not None:
                     check_same("adamw variant %d %s: %s" % (variant, kinds, name), x, y)
             variant += 1
 
@@ -295,6 +300,8 @@ class Check:
                                        (ours[0], ours[2], ours[3])):
                 print("# %s %s, 10 steps, %s: %d of 4096 elements have other bits than torch's fused step, by %.3g at most" % (
                     optimizer.__name__, kind, name, differing(want, got)[0], (want.double() - got.double()).abs().max().item()))
+                if self.device != "cuda" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+                    check_same("%s %s" % (optimizer.__name__, name), want, got)
                 tolerance = 1e-6 if kind is torch.float32 else 1e-2
                 torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
@@ -323,7 +330,7 @@ class Check:
 
     def test_graph(self):
         """A captured step counts on from the step on the device, and skips nothing."""
-        if self.device == "cpu":
+        if self.device != "cuda":
             print("# skip: no graphs on the CPU")
             return
         count = 70001
@@ -354,7 +361,7 @@ class Check:
 
     def test_streams(self):
         """Sums on two streams at a time do not mix."""
-        if self.device == "cpu":
+        if self.device != "cuda":
             print("# skip: no streams on the CPU")
             return
         x = self.put(torch.ones(1 << 22))
@@ -370,17 +377,19 @@ class Check:
 
 
 def milliseconds(work):
-    """Of the device: the median of ten calls."""
+    """Of the device, for one call: the median of five rounds of four. The host is ahead of the device, so its time does not count."""
     for _ in range(3):
         work()
     times = []
-    for _ in range(10):
+    for _ in range(5):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(1 << 20)
         begin.record()
-        work()
+        for _ in range(4):
+            work()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end))
+        times.append(begin.elapsed_time(end) / 4)
     return statistics.median(times)
 
 
@@ -470,7 +479,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser.add_argument("--library", default=os.path.join(root, "build", "libtrain_kernels.so"))
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--device", default="cuda", choices=("cuda", "fake", "cpu"))
     parser.add_argument("--no-bench", action="store_true")
     parser.add_argument("--only", default="", help="only tests with this in their name")
     options = parser.parse_args()
@@ -494,7 +503,12 @@ def main():
             print("# cache: %s" % ", ".join(os.listdir(os.path.join(folder, "raylet-c"))))
             os.environ.pop("XDG_CACHE_HOME") if kept is None else os.environ.update(XDG_CACHE_HOME=kept)
     else:
-        check = Check(library, "cpu")
+        if options.device == "fake":
+            fake = os.path.join(os.path.dirname(os.path.abspath(options.library)), "test", "fake", "libcuda.so.1")
+            ctypes.CDLL(fake, mode=ctypes.RTLD_GLOBAL)  # is libcuda.so.1 from here on
+            ctypes.CDLL(None).setenv(b"RAYLET_C_NVRTC", fake.encode(), 1)
+            ctypes.CDLL(None).setenv(b"XDG_CACHE_HOME", b"/proc/nothing", 1)
+        check = Check(library, options.device)
     names = [name for name in dir(check) if name.startswith("test_") and options.only in name]
     failed = 0
     for number, name in enumerate(names, 1):

@@ -13,7 +13,7 @@ size_t rc__cpu_sets(const rc__cpu_ops *sets[3])
 {
 	size_t count = 0;
 
-#if defined __x86_64__
+#ifdef RC__X86_SETS
 	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 
 	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

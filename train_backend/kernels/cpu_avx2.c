@@ -1,5 +1,7 @@
 /* The loops of cpu_simd.inc for AVX2 with FMA and F16C (x86-64-v3). */
-#if defined __x86_64__
+#include "train_backend/kernels/internal.h"
+
+#ifdef RC__X86_SETS
 #pragma GCC optimize("O3,no-math-errno,no-trapping-math,fp-contract=off")
 #pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>

@@ -120,7 +120,8 @@ struct rc__cpu_ops {
 };
 
 extern const rc__cpu_ops rc__cpu_base;
-#if defined __x86_64__
+#if defined __x86_64__ && !defined __clang__ /* clang has other pragmas; only the fuzz build uses it */
+#define RC__X86_SETS
 extern const rc__cpu_ops rc__cpu_avx2;
 extern const rc__cpu_ops rc__cpu_avx512;
 #endif

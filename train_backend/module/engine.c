@@ -11,6 +11,7 @@ typedef struct param {
 	PyObject *gathered;  /* the tensor that modules compute with: a leaf in the slot */
 	PyObject *sharded;   /* what optimizers and checkpoints see */
 	PyObject *places;    /* tuple of (dict, name): where modules hold it */
+	PyObject *own_grad;  /* what the sharded parameter gets as gradient, or NULL */
 	int gradient;        /* index of its gradient piece, or -1 */
 } param;
 
@@ -32,7 +33,7 @@ typedef struct engine {
 	PyObject *device;    /* its argument */
 	unit *units;
 	int count;
-	PyObject *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
+	PyObject *s_hooks, *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
 } engine;
 
 static int to_dtype(const char *name, rc_dtype *ret)
@@ -56,6 +57,7 @@ static void release_params(unit *u)
 		Py_CLEAR(u->params[i].gathered);
 		Py_CLEAR(u->params[i].sharded);
 		Py_CLEAR(u->params[i].places);
+		Py_CLEAR(u->params[i].own_grad);
 	}
 	free(u->params);
 	u->params = NULL;
@@ -76,6 +78,7 @@ static int engine_traverse(PyObject *self, visitproc visit, void *arg)
 			Py_VISIT(e->units[i].params[j].gathered);
 			Py_VISIT(e->units[i].params[j].sharded);
 			Py_VISIT(e->units[i].params[j].places);
+			Py_VISIT(e->units[i].params[j].own_grad);
 		}
 	}
 	return 0;
@@ -102,6 +105,7 @@ static void engine_dealloc(PyObject *self)
 	free(e->units);
 	Py_CLEAR(e->comms);
 	Py_CLEAR(e->device);
+	Py_CLEAR(e->s_hooks);
 	Py_CLEAR(e->s_grad);
 	Py_CLEAR(e->s_data_ptr);
 	Py_CLEAR(e->s_is_contiguous);
@@ -146,13 +150,14 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 		Py_INCREF(stream);
 		e->stream = stream;
 	}
+	e->s_hooks = PyUnicode_InternFromString("_post_accumulate_grad_hooks");
 	e->s_grad = PyUnicode_InternFromString("grad");
 	e->s_data_ptr = PyUnicode_InternFromString("data_ptr");
 	e->s_is_contiguous = PyUnicode_InternFromString("is_contiguous");
 	e->s_contiguous = PyUnicode_InternFromString("contiguous");
 	e->s_requires_grad = PyUnicode_InternFromString("requires_grad");
 	e->s_requires_grad_ = PyUnicode_InternFromString("requires_grad_");
-	return e->comms && e->device && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
+	return e->comms && e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
 	       e->s_requires_grad_ ? 0 : -1;
 }
 
@@ -336,6 +341,108 @@ static PyObject *engine_bind(PyObject *self, PyObject *args)
 	Py_INCREF(complete);
 	u->complete = complete;
 	Py_RETURN_NONE;
+}
+
+/* own_gradients(unit, [tensor or None, ...]): what give() sets, for each parameter of bind's list. */
+static PyObject *engine_own_gradients(PyObject *self, PyObject *args)
+{
+	PyObject *list;
+	int index;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "iO", &index, &list) || !(u = unit_at((engine *)self, index)))
+		return NULL;
+	if (PySequence_Size(list) != u->count) {
+		if (!PyErr_Occurred())
+			PyErr_Format(PyExc_ValueError, "%zd gradients for %zd parameters", PySequence_Size(list), u->count);
+		return NULL;
+	}
+	for (Py_ssize_t i = 0; i < u->count; i++) {
+		PyObject *grad = PySequence_GetItem(list, i);
+
+		if (!grad)
+			return NULL;
+		Py_CLEAR(u->params[i].own_grad);
+		if (grad == Py_None)
+			Py_DECREF(grad);
+		else
+			u->params[i].own_grad = grad;
+	}
+	Py_RETURN_NONE;
+}
+
+/* 1 when an object's attribute is set and not None (or, of a dict, not empty), 0, -1 with an exception. */
+static int has(PyObject *object, PyObject *name)
+{
+	PyObject *value = PyObject_GetAttr(object, name);
+	int is;
+
+	if (!value)
+		return -1;
+	is = value != Py_None && (!PyDict_Check(value) || PyDict_Size(value) > 0);
+	Py_DECREF(value);
+	return is;
+}
+
+enum { ARRIVED = 1, MISSING = 2, HAD = 4, LACKED = 8, HOOKED = 16 };
+
+/* look(unit) -> bits over the trained parameters: 1 some gathered ones have gradients, 2 some have none; 4 some sharded ones have, 8 some have
+ * none; 16 some sharded ones have hooks of the user on the arrival of gradients. */
+static PyObject *engine_look(PyObject *self, PyObject *args)
+{
+	engine *e = (engine *)self;
+	int index, bits = 0;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "i", &index) || !(u = unit_at(e, index)))
+		return NULL;
+	for (Py_ssize_t i = 0; i < u->count; i++) {
+		int arrived, had, hooked;
+
+		if (u->params[i].gradient < 0)
+			continue;
+		arrived = has(u->params[i].gathered, e->s_grad);
+		had = arrived < 0 ? -1 : has(u->params[i].sharded, e->s_grad);
+		hooked = had < 0 ? -1 : has(u->params[i].sharded, e->s_hooks);
+		if (hooked < 0)
+			return NULL;
+		bits |= (arrived ? ARRIVED : MISSING) | (had ? HAD : LACKED) | (hooked ? HOOKED : 0);
+	}
+	return PyLong_FromLong(bits);
+}
+
+/* give(unit): the sharded parameters get their own gradients. */
+static PyObject *engine_give(PyObject *self, PyObject *args)
+{
+	engine *e = (engine *)self;
+	int index;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "i", &index) || !(u = unit_at(e, index)))
+		return NULL;
+	for (Py_ssize_t i = 0; i < u->count; i++)
+		if (u->params[i].own_grad && PyObject_SetAttr(u->params[i].sharded, e->s_grad, u->params[i].own_grad))
+			return NULL;
+	Py_RETURN_NONE;
+}
+
+/* thawed() -> whether a parameter was frozen or thawed since bind. */
+static PyObject *engine_thawed(PyObject *self, PyObject *unused)
+{
+	engine *e = (engine *)self;
+
+	(void)unused;
+	for (int i = 0; i < e->count; i++)
+		for (Py_ssize_t j = 0; j < e->units[i].count; j++) {
+			PyObject *now = PyObject_GetAttr(e->units[i].params[j].sharded, e->s_requires_grad);
+
+			if (!now)
+				return NULL;
+			Py_DECREF(now); /* True and False are never freed */
+			if ((now == Py_True) != (e->units[i].params[j].gradient >= 0))
+				Py_RETURN_TRUE;
+		}
+	Py_RETURN_FALSE;
 }
 
 static int swap(unit *u, bool gathered)
@@ -619,6 +726,11 @@ static PyMethodDef engine_methods[] = {
 	 "pieces: (chunk, full, count, total) in elements"},
 	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, flat)"},
 	{"bind", engine_bind, METH_VARARGS, "bind(unit, [(gathered, sharded, ((dict, name), ...), gradient or -1), ...], complete)"},
+	{"own_gradients", engine_own_gradients, METH_VARARGS, "own_gradients(unit, [tensor or None, ...]): what give() sets"},
+	{"look", engine_look, METH_VARARGS,
+	 "look(unit) -> bits: 1 gradients have arrived, 2 some are missing, 4 sharded parameters have gradients, 8 some lack them, 16 user's hooks"},
+	{"give", engine_give, METH_VARARGS, "give(unit): the sharded parameters get their own gradients"},
+	{"thawed", engine_thawed, METH_NOARGS, "thawed() -> whether a parameter was frozen or thawed since bind"},
 	{"gradient_hook", engine_gradient_hook, METH_VARARGS, "gradient_hook(unit) -> what to register on its gathered parameters"},
 	{"expect", engine_expect, METH_NOARGS, "expect(): a backward pass begins, no gradient has arrived"},
 	{"arrived", engine_arrived, METH_VARARGS, "arrived(unit) -> gradients that have arrived in this backward pass"},

@@ -29,6 +29,8 @@ class _Step:
         self.reason = None if torch.cuda.is_available() else "there is no GPU"
         self.graph = None
         self.optimizers = []
+        self.models = set()
+        self.stream = None
         functools.update_wrapper(self, step, updated=())
 
     def __call__(self, *args, **kwargs):
@@ -58,11 +60,11 @@ class _Step:
             if optimizer not in self.optimizers:
                 self.optimizers.append(optimizer)
 
-        self.models = set()
         _model.watchers.append(self.models.add)
         hook = register_optimizer_step_post_hook(seen)
         try:
-            stream = torch.cuda.Stream()  # as in the capture, so that the allocator's and libraries' state is made for it
+            # Not on the default stream, as in the capture; one for all, since the allocator keeps each stream's memory apart.
+            self.stream = stream = self.stream or torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 output = self.step(*args, **kwargs)
@@ -81,6 +83,7 @@ class _Step:
             self.signature = signature
             torch.cuda.synchronize()
             for m in self.models:
+                m.free_gradients()  # or it would stay beside the graph's own
                 m.engine.forget_events()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):

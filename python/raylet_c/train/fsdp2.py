@@ -16,6 +16,7 @@ from . import comm
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
 
 log = logging.getLogger("raylet_c.train")
+ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
 
 try:
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
@@ -122,9 +123,11 @@ class Root:
             unit.grad_users = functools.partial(self._grad_users, group, unit)
             self._adopt(group, unit)
             self._make_grads(group, unit)
+        self._remember_homes()
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
+            state._rc_hook = functools.partial(_pre_backward, state)
         roots.add(self)
 
     def _spec(self, state, group):
@@ -168,14 +171,17 @@ class Root:
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
+        self.model.engine.own_gradients(unit.index, unit.grads)
 
     def _grad_users(self, group, unit):
-        return any(p.sharded_param.grad is not None for p in group._rc_params)
+        return self.model.engine.look(unit.index) & HAD
 
     # What a step asks for
 
     def follow_changes(self):
         """Parameters that were frozen, thawed, replaced or moved since the last step."""
+        if all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed():
+            return
         for group in self.groups:
             unit = group._rc_unit
             for p in group._rc_params:
@@ -187,6 +193,10 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
+        self._remember_homes()
+
+    def _remember_homes(self):
+        self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
 
     def rule(self, group, unit):
         """(type, mean, before, after) as torch's fully_shard has them for its mode."""
@@ -212,27 +222,40 @@ class Root:
         grads = self._sum_unreduced(group, unit)
         if not group.reduce_grads:
             return
-        if grads is None and all(g.grad is None for g in unit.gathered):
+        seen = model.engine.look(unit.index)
+        if grads is None and not seen & ARRIVED:
             return
         if self.replicas > 1 and not group.all_reduce_grads:
             raise NotImplementedError("set_requires_all_reduce(False) on a hybrid mesh is not served: RAYLET_C_FSDP=0 gives torch's own")
-        missing = [i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
-                   (grads is None or grads[sum(unit.trained[:i])] is None)]
-        add = any(p.sharded_param.grad is not None for p in params)
-        if add:
-            with torch.no_grad():
-                for p, own in zip(params, unit.grads):
-                    grad = p.sharded_param.grad
-                    if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
-                        local = own._local_tensor
-                        if unit.grad.untyped_storage().size() == 0:
-                            unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-                        local.zero_() if grad is None else local.copy_(grad._local_tensor)
-        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, add, grads)
-        for i, (p, own) in enumerate(zip(params, unit.grads)):
-            if own is not None and (i not in missing or p.sharded_param.grad is not None or getattr(group, "reduce_scatter_unused_params", False)):
-                p.sharded_param.grad = own
-        self._run_user_hooks(params, unit)
+        all_arrived = not seen & MISSING if grads is None else all(g is not None for g in grads)
+        missing = () if all_arrived else self._missing(unit, grads)
+        if seen & HAD:
+            self._adopt_grads(params, unit)
+        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, bool(seen & HAD), grads)
+        if all_arrived or getattr(group, "reduce_scatter_unused_params", False):
+            model.engine.give(unit.index)
+        else:
+            for i, (p, own) in enumerate(zip(params, unit.grads)):
+                if own is not None and (i not in missing or p.sharded_param.grad is not None):
+                    p.sharded_param.grad = own
+        if seen & HOOKED:
+            self._run_user_hooks(params, unit)
+
+    def _missing(self, unit, grads):
+        """Indices of the trained parameters that got no gradient."""
+        trained = [i for i, on in enumerate(unit.trained) if on]
+        return [i for at, i in enumerate(trained) if unit.gathered[i].grad is None and (grads is None or grads[at] is None)]
+
+    @torch.no_grad()
+    def _adopt_grads(self, params, unit):
+        """Before a reduction is added: gradients that are not in our memory are brought there."""
+        for p, own in zip(params, unit.grads):
+            grad = p.sharded_param.grad
+            if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
+                local = own._local_tensor
+                if unit.grad.untyped_storage().size() == 0:
+                    unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+                local.zero_() if grad is None else local.copy_(grad._local_tensor)
 
     def _run_user_hooks(self, params, unit):
         for p in params:
@@ -271,7 +294,7 @@ class Root:
     def backward_done(self, model):
         for unit in model.units:
             group = self._group(unit)
-            if group.reshard_after_backward:
+            if unit.entered and group.reshard_after_backward:
                 model.leave(unit)
                 group._sharded_state = _sharded()
         for state in self.states:
@@ -357,7 +380,7 @@ def _pre_forward(state, module, args, kwargs):
         if model.cuda and (args or kwargs):
             args, kwargs = _to_device(model.device, args, kwargs)
     policy = state._mp_policy
-    if policy.cast_forward_inputs and policy.param_dtype:
+    if policy.cast_forward_inputs and policy.param_dtype and _other_type(policy.param_dtype, (args, kwargs)):
         args, kwargs = _cast(policy.param_dtype, args), _cast(policy.param_dtype, kwargs)
     for unit in state._rc_units:
         model.enter(unit, False)
@@ -435,6 +458,17 @@ def _map(fn, value):
 
         return _apply_to_tensors(fn, value)
     return value
+
+
+def _other_type(dtype, value):
+    """Whether there are floating-point tensors of another type in value, or containers that only _map looks into."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype is not dtype and value.is_floating_point()
+    if isinstance(value, (tuple, list)):
+        return any([_other_type(dtype, v) for v in value])
+    if isinstance(value, dict):
+        return any([_other_type(dtype, v) for v in value.values()])
+    return hasattr(value, "__dataclass_fields__")
 
 
 def _cast(dtype, value):

@@ -242,12 +242,17 @@ class Model:
         """The forward pass of the root begins: shards may have changed."""
         for watcher in watchers:
             watcher(self)
+        self.free_gradients()
         for unit in self.units:
-            if unit.grad_chunk and not unit.grad_users() and not unit.kept:
-                unit.grad.untyped_storage().resize_(0)
             unit.uses = 0
         self.engine.begin()
         self._in_backward = False
+
+    def free_gradients(self) -> None:
+        """Gives back the memory of gradients that nobody has."""
+        for unit in self.units:
+            if unit.grad_chunk and not unit.grad_users() and not unit.kept:
+                unit.grad.untyped_storage().resize_(0)
 
     def enter(self, unit: Unit, backward: bool, prefetch: bool = True) -> None:
         self.engine.enter(unit.index, backward, prefetch)
@@ -319,7 +324,7 @@ class Model:
         if not unit.grad_chunk:
             return
         storage = unit.grad.untyped_storage()
-        if storage.size() == 0:
+        if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             if add:
                 unit.grad.zero_()

@@ -224,6 +224,7 @@ API cuStreamCreateWithPriority(void **stream, unsigned, int) { *stream = malloc(
 API cuStreamDestroy_v2(void *stream) { free(stream); return 0; }
 API cuStreamSynchronize(void *) { return 0; }
 API cuStreamIsCapturing(void *, int *status) { *status = 0; return 0; }
+API cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
 API cuStreamWaitEvent(void *, void *, unsigned) { return 0; }
 API cuEventCreate(void **event, unsigned) { *event = malloc(1); return 0; }
 API cuEventDestroy_v2(void *event) { free(event); return 0; }
