@@ -1,4 +1,4 @@
-/* The nccl transport over a driver and an NCCL that are faked (fake_gpu.c): what it asks of NCCL, the watchdog, what ranks are told. What
+/* The nccl transport over a driver and an NCCL that are faked (gpu/fake_gpu.c): what it asks of NCCL, the watchdog, what ranks are told. What
  * NCCL itself does is checked on GPUs, by tests/train/nccl_check.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
