@@ -225,7 +225,7 @@ def show(rows, args, out=sys.stdout):
         size(between), size(between * args.ranks_per_node)) if nodes > 1 else ""))
     if nodes > 1:
         inside, between = bytes_of_step(rows, args, True)
-        tell("With two-level collectives: %s within the node, %s between nodes (%s a node)." % (size(inside), size(between),
+        tell("Two-level collectives, which the engine does not use yet, would send %s within the node, %s between nodes (%s a node)." % (size(inside), size(between),
                                                                                               size(between * args.ranks_per_node)))
     tell()
     tell("| memory of one rank | |")
