@@ -20,7 +20,7 @@
 #include "train_backend/comm/shm/sum.h"
 
 enum {
-	HALF = 1 << 20,  /* bytes of half a bounce memory: stays in the caches */
+	HALF = 2 << 20,  /* bytes of half a bounce memory: stays in the caches */
 	SMALL = 4096,    /* an all-reduce up to here is summed whole by every rank: one meeting */
 	ALIGN = 64,
 	MAX_RANKS = 512,
