@@ -5,6 +5,7 @@ of the engine, and FSDPState's hooks are answered here. What is not served (see 
 """
 import functools
 import logging
+import sys
 import weakref
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 
 from . import comm
-from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
+from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage
 
 log = logging.getLogger("raylet_c.train")
 
@@ -57,13 +58,9 @@ def refusal(root):
             return "different meshes in one model"
         if isinstance(group.offload_policy, CPUOffloadPolicy):
             return "offload_policy=CPUOffloadPolicy"
-        if group.post_forward_mesh_info is not None and group._use_post_forward_mesh:
-            return "reshard_after_forward=%d (an int)" % group.post_forward_mesh_info.shard_mesh_size
-        if getattr(group, "_all_reduce_hook", None) is not None:
-            return "set_all_reduce_hook"
-        for name, default in (("_all_gather_comm", "DefaultAllGather"), ("_reduce_scatter_comm", "DefaultReduceScatter")):
-            if type(getattr(group, name, None)).__name__ not in (default, "NoneType"):
-                return "a custom communication object (%s)" % type(getattr(group, name)).__name__
+        reason = _switched(group)
+        if reason:
+            return reason
         if len({(p.orig_dtype, p.param_dtype) for p in group.fsdp_params}) > 1:
             return "parameters of several types in one group (%s)" % group._module_fqn
         for param in group.fsdp_params:
@@ -75,6 +72,20 @@ def refusal(root):
                 return "%s parameters (%s)" % (param.orig_dtype, param._param_fqn)
             if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
                 return "tensor subclasses with fsdp_pre_all_gather (%s)" % param._param_fqn
+    return None
+
+
+def _switched(group):
+    """What methods of FSDPModule may have asked for since, and is not served."""
+    if group.post_forward_mesh_info is not None and group._use_post_forward_mesh:
+        return "reshard_after_forward=%d (an int)" % group.post_forward_mesh_info.shard_mesh_size
+    if getattr(group, "_all_reduce_hook", None) is not None:
+        return "set_all_reduce_hook"
+    for name, default in (("_all_gather_comm", "DefaultAllGather"), ("_reduce_scatter_comm", "DefaultReduceScatter")):
+        if type(getattr(group, name, None)).__name__ not in (default, "NoneType"):
+            return "a custom communication object (%s)" % type(getattr(group, name)).__name__
+    if group._is_hsdp and group.reduce_grads and not group.all_reduce_grads:
+        return "set_requires_all_reduce(False) on a hybrid mesh"
     return None
 
 
@@ -114,6 +125,9 @@ class Root:
         replicate = comm.connect(mesh.replicate_process_group, device) if self.replicas > 1 else None
         gather = comm.connect(mesh.shard_process_group, device)
         reduce = comm.connect(mesh.shard_process_group, device) if device.type == "cuda" else gather
+        for group in self.groups:  # unsharded by hand before the first forward pass
+            group.wait_for_unshard()
+            group._to_sharded()
         specs = [self._spec(s, g) for s in self.states for g in groups_of(s)]
         self.model = Model(device, (gather, reduce, replicate), specs, self)
         for group, unit in zip(self.groups, self.model.units):
@@ -142,21 +156,25 @@ class Root:
         reduce_dtype = group._reduce_dtype or param_dtype
         inner = any(groups_of(s) and s is not state and any(m in o.modules() for m in s._modules for o in state._modules) for s in self.states)
         return UnitSpec(group._module_fqn or "the root", pieces, tensors, first.orig_dtype, param_dtype, reduce_dtype,
-                        alone=inner or state._is_root or not group._reshard_after_forward)
+                        alone=inner or state._is_root or len(group.modules) > 1 or self._stays(group))
+
+    @staticmethod
+    def _stays(group):
+        return not group._reshard_after_forward or not group.reshard_after_backward
 
     @torch.no_grad()
     def _adopt(self, group, unit):
         """The shards' memory becomes the engine's; the DTensor objects, which optimizers hold, stay."""
         for i, p in enumerate(group._rc_params):
-            flat = self.model.piece_of(unit, i)
+            if p._sharded_param_data.dtype != unit.spec.dtype:
+                raise RuntimeError("%s was of %s at the first forward pass and is of %s now: change the type before it, or call fully_shard "
+                                   "again" % (p._param_fqn, unit.spec.dtype, p._sharded_param_data.dtype))
+            flat = own_storage(self.model.piece_of(unit, i))
             flat.copy_(p._sharded_param_data)
             p._sharded_param_data = flat
             local = flat.view(p.padded_sharded_param_size).narrow(0, 0, p.sharded_size[0] if p.sharded_size.numel() else 0)
             p.sharded_param._local_tensor = local.view(p.sharded_size) if local.numel() else local.new_empty(p.sharded_size)
             p._rc_home = p._sharded_param_data.data_ptr(), p.sharded_param
-            for tensor in p.all_gather_outputs:  # from an unshard before the first forward
-                tensor.untyped_storage().resize_(0)
-            p.all_gather_outputs = []
 
     def _make_grads(self, group, unit):
         """The gradients that parameters get each step: made once, the storage under them comes and goes."""
@@ -168,16 +186,37 @@ class Root:
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
+        unit.own_references, unit.own_users = _references(unit), _storage_users(unit)
+
+    def _grads_kept(self, group, unit):
+        """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
+        return any(p.sharded_param.grad is not own and have > base for p, own, have, base in
+                   zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or _storage_users(unit) > unit.own_users
+
+    def _renew_grads(self, group, unit):
+        unit.grad = torch.empty_like(unit.grad)
+        self._make_grads(group, unit)
 
     def _grad_users(self, group, unit):
-        return any(p.sharded_param.grad is not None for p in group._rc_params)
+        if any(p.sharded_param.grad is not None for p in group._rc_params):
+            return True
+        if self._grads_kept(group, unit):
+            self._renew_grads(group, unit)
+        return False
 
     # What a step asks for
 
     def follow_changes(self):
-        """Parameters that were frozen, thawed, replaced or moved since the last step."""
+        """What was switched, and parameters that were frozen, thawed, replaced or moved since the last step. False: torch's own goes on."""
+        for reason in filter(None, map(_switched, self.groups)):
+            self.release(reason)
+            return False
         for group in self.groups:
             unit = group._rc_unit
+            if not unit.spec.alone and self._stays(group):
+                self.model.leave(unit)
+                self.model.move_out(unit)
+            unit.reduce_unused = getattr(group, "reduce_scatter_unused_params", False)
             for p in group._rc_params:
                 if p._rc_home[1] is not p.sharded_param or p._sharded_param_data.data_ptr() != p._rc_home[0]:
                     for q, t in zip(group._rc_params, unit.spec.tensors):
@@ -187,6 +226,26 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
+        return True
+
+    def release(self, reason):
+        """Back to torch's run time, between steps."""
+        log.warning("fully_shard goes back to torch's own here: %s is not served by raylet_c", reason)
+        for group in self.groups:
+            unit = group._rc_unit
+            self.model.leave(unit)
+            sums = iter(getattr(unit, "sums", None) or ())
+            for p, tensor, trained in zip(group._rc_params, unit.gathered, unit.trained):
+                summed = next(sums, None) if trained else None
+                if tensor.grad is not None or summed is not None:  # of passes without reduction
+                    p.unsharded_accumulated_grad = tensor.grad if summed is None else summed
+            for hook in unit.hooks:
+                hook.remove()
+            group.__class__ = Group
+            del group._rc_unit, group._rc_root
+        for state in self.states:
+            del state._rc_root, state._rc_units
+        roots.discard(self)
 
     def rule(self, group, unit):
         """(type, mean, before, after) as torch's fully_shard has them for its mode."""
@@ -212,29 +271,37 @@ class Root:
         grads = self._sum_unreduced(group, unit)
         if not group.reduce_grads:
             return
-        if grads is None and all(g.grad is None for g in unit.gathered):
+        if grads is None and all(g.grad is None for g in unit.gathered) and not unit.reduce_unused:
             return
         if self.replicas > 1 and not group.all_reduce_grads:
-            raise NotImplementedError("set_requires_all_reduce(False) on a hybrid mesh is not served: RAYLET_C_FSDP=0 gives torch's own")
-        missing = [i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
-                   (grads is None or grads[sum(unit.trained[:i])] is None)]
+            raise NotImplementedError("set_requires_all_reduce(False) between forward and backward is not served on a hybrid mesh: call it "
+                                      "before forward, or set RAYLET_C_FSDP=0")
+        missing = {i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
+                   (grads is None or grads[sum(unit.trained[:i])] is None)}
+        if unit.grad.untyped_storage().size() and self._grads_kept(group, unit):
+            self._renew_grads(group, unit)
         add = any(p.sharded_param.grad is not None for p in params)
         if add:
-            with torch.no_grad():
-                for p, own in zip(params, unit.grads):
-                    grad = p.sharded_param.grad
-                    if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
-                        local = own._local_tensor
-                        if unit.grad.untyped_storage().size() == 0:
-                            unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-                        local.zero_() if grad is None else local.copy_(grad._local_tensor)
+            self._fill_grads(params, unit)
         model.reduce(unit, *self.rule(group, unit), self.replicas > 1, add, grads)
         for i, (p, own) in enumerate(zip(params, unit.grads)):
-            if own is not None and (i not in missing or p.sharded_param.grad is not None or getattr(group, "reduce_scatter_unused_params", False)):
+            if own is not None and (i not in missing or p.sharded_param.grad is not None or unit.reduce_unused):
                 p.sharded_param.grad = own
-        self._run_user_hooks(params, unit)
+        self._run_user_hooks([p for i, p in enumerate(params) if unit.trained[i] and (i not in missing or unit.reduce_unused)])
 
-    def _run_user_hooks(self, params, unit):
+    @torch.no_grad()
+    def _fill_grads(self, params, unit):
+        """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
+        storage = unit.grad.untyped_storage()
+        if storage.size() == 0:
+            storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+            unit.grad.zero_()
+        for p, own in zip(params, unit.grads):
+            grad = p.sharded_param.grad
+            if own is not None and grad is not own:
+                own._local_tensor.zero_() if grad is None else own._local_tensor.copy_(grad._local_tensor)
+
+    def _run_user_hooks(self, params):
         for p in params:
             hooks = getattr(p.sharded_param, "_post_accumulate_grad_hooks", None)
             if hooks:
@@ -263,7 +330,7 @@ class Root:
 
     def unit_done(self, model, unit):
         group = self._group(unit)
-        if group.reshard_after_backward:
+        if group.reshard_after_backward or not unit.spec.alone:
             model.leave(unit)
             group._sharded_state = _sharded()
         group._training_state = TrainingState.IDLE
@@ -276,10 +343,20 @@ class Root:
                 group._sharded_state = _sharded()
         for state in self.states:
             state._training_state = TrainingState.IDLE
+            getattr(state, "_modules_to_run_forward", set()).clear()
         self.ctx.iter_forward_root = None
 
     def _group(self, unit):
         return self.groups[unit.index]
+
+
+def _storage_users(unit):
+    return torch._C._storage_Use_Count(unit.grad.untyped_storage()._cdata)
+
+
+def _references(unit):
+    """Counted again and again in this one way, so that only differences matter."""
+    return [0 if g is None else sys.getrefcount(g) + sys.getrefcount(g._local_tensor) for g in unit.grads]
 
 
 def _sharded():
@@ -312,6 +389,7 @@ def _group_class():
 
         def _reset_iter_state(self):
             self._rc_root.model.reset()
+            self._rc_unit.sums = None
             self._sharded_state = _sharded()
             self._training_state = TrainingState.IDLE
 
@@ -343,6 +421,8 @@ def _pre_forward(state, module, args, kwargs):
     root = getattr(state, "_rc_root", None)
     if root is None:
         return _stock["_pre_forward"](state, module, args, kwargs)
+    if root.ctx.iter_forward_root is None and state._training_state == TrainingState.IDLE and not root.follow_changes():
+        return _stock["_pre_forward"](state, module, args, kwargs)
     model = root.model
     if state._training_state == TrainingState.PRE_BACKWARD:  # recomputation of an activation checkpoint
         for unit in state._rc_units:
@@ -352,7 +432,10 @@ def _pre_forward(state, module, args, kwargs):
     state._training_state = TrainingState.FORWARD
     if first and root.ctx.iter_forward_root is None:
         root.ctx.iter_forward_root = state
-        root.follow_changes()
+        event = getattr(root.ctx, "post_optim_event", None)
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+            root.ctx.post_optim_event = None
         model.begin()
         if model.cuda and (args or kwargs):
             args, kwargs = _to_device(model.device, args, kwargs)
@@ -373,7 +456,7 @@ def _post_forward(state, module, input, output):
         model = root.model
         if torch._C._current_graph_task_id() == -1:  # not inside a backward pass
             for group, unit in zip(groups_of(state), state._rc_units):
-                if group._reshard_after_forward:
+                if group._reshard_after_forward or not unit.spec.alone:
                     model.leave(unit)
         if torch.is_grad_enabled():
             waiting = list(state._rc_units)
