@@ -63,7 +63,7 @@ bool rc__pool_fits(const rc_worker *w, const pop *q)
 	if (has_job(&w->job_id) && !rc_id_eq(&w->job_id, &want->job_id))
 		return false;
 	/* A new process from the trainer server is sooner at work than one that still has to import torch. */
-	if (want->is_train && !w->p->train && rc_prefork_pid(w->p->pool->options.prefork, RC_WARM_TRAIN))
+	if (want->is_train && q->may_fork && !w->p->train && rc_prefork_serves(w->p->pool->options.prefork, RC_WARM_TRAIN))
 		return false;
 	if (!w->used)
 		return true;
@@ -190,12 +190,14 @@ pop *rc__pool_new_pop(rc_pool *pool, const rc_pop *want, int type, rc_pop_fn fn,
 	q->want.runtime_env = NULL;
 	q->want.dynamic_options = NULL;
 	q->env = rc_strdup("");
+	q->may_fork = type == RC_WORKER && want->language == RC_LANG_PYTHON;
 	if (!rc_runtime_env_is_none(want->runtime_env)) {
 		q->want.runtime_env = rc__pool_copy_env(pool, want->runtime_env);
 		free(q->env);
 		q->env = rc_strdup(want->runtime_env->serialized_runtime_env);
 		rc_words variables = { 0 };
 		q->env_only_variables = want->language == RC_LANG_PYTHON && rc_context_of_env(q->env, &variables);
+		q->may_fork = q->may_fork && q->env_only_variables && rc_prefork_allows(pool->options.prefork, &variables);
 		rc_words_free(&variables);
 	}
 	if (want->n_dynamic_options) {
@@ -270,17 +272,15 @@ uint64_t rc_pool_pop(rc_pool *pool, const rc_pop *want, rc_pop_fn fn, void *arg)
 		rc__pool_finish_pop(q, NULL, RC_POP_JOB_FINISHED, "the job has finished");
 		return 0;
 	}
+	if (want->is_train)
+		rc_prefork_want_train(pool->options.prefork);
 	rc_worker *w = find_idle(pool, q);
 	if (w) {
 		rc__pool_give(w, q);
-		if (want->is_train)
-			rc_prefork_want_train(pool->options.prefork);
 		return 0;
 	}
 	rc__pool_advance(q);
 	rc__pool_pump(pool);
-	if (want->is_train) /* for those that follow; this one did not wait for it */
-		rc_prefork_want_train(pool->options.prefork);
 	return rc__pool_find_pop(pool, id) ? id : 0;
 }
 
@@ -532,9 +532,7 @@ static void start_for(rc_pool *pool, pop *q)
 static bool waits_for_prefork(const rc_pool *pool, const pop *q)
 {
 	const rc_prefork *f = pool->options.prefork;
-	if (q->type != RC_WORKER || q->want.language != RC_LANG_PYTHON || (*q->env && !q->env_only_variables))
-		return false;
-	return rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN));
+	return q->may_fork && (rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN)));
 }
 
 static void prefork_changed(void *arg)
@@ -568,8 +566,14 @@ void rc__pool_pump(rc_pool *pool)
 			}
 			if (waits_for_prefork(pool, q))
 				continue;
-			start_for(pool, q);
-			warn_about_size(pool);
+			/* a lease of Ray Train waited for its server, and that came to nothing */
+			rc_worker *idle = q->want.is_train && !q->prestart ? find_idle(pool, q) : NULL;
+			if (idle) {
+				rc__pool_give(idle, q);
+			} else {
+				start_for(pool, q);
+				warn_about_size(pool);
+			}
 			again = true; /* callbacks may have run: the list may be another one */
 			break;
 		}
