@@ -675,7 +675,7 @@ int main(int argc, char **argv)
 	rc_exec_stock_if_asked(argc, argv);
 	rc_leave_preload(argv);
 	mallopt(M_ARENA_MAX, 1); /* few threads, little contention: an arena for each would cost memory, not save time */
-	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms() };
+	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms(), .trim = { .given_back = RC_TRIM_NEVER } };
 	rc_error e = { 0 };
 	if (rc_options_parse(argc, argv, &n.options, &e)) {
 		fprintf(stderr, "raylet: %s\n", e.text);
