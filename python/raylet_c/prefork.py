@@ -287,6 +287,8 @@ class Server:
         check_ids()
         gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
         self.tell("ready")
+        if not self.later:
+            self.tell("warm")
 
     def tell(self, what):
         words = [what, str(len(os.listdir("/proc/self/task"))), *sorted(self.watched.seen - {"RAY_JOB_ID", *THREADS})]

@@ -528,16 +528,52 @@ static void start_for(rc_pool *pool, pop *q)
 		free_pop(q);
 }
 
-/* A fork is worth waiting for, where it is possible at all. */
+/* A fork is worth waiting for, where it is possible at all. Nobody waits for a worker that is started ahead: it is to have all
+ * that the server imports. */
 static bool waits_for_prefork(const rc_pool *pool, const pop *q)
 {
 	const rc_prefork *f = pool->options.prefork;
+	if (q->prestart && q->may_fork && rc_prefork_importing(f))
+		return true;
 	return q->may_fork && (rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN)));
 }
 
 static void prefork_changed(void *arg)
 {
 	rc__pool_pump(arg);
+}
+
+/* A worker is started for a lease: one less is needed ahead. */
+static void take_from_prestarted(const pop *q)
+{
+	RC_LIST_FOREACH (l, &q->pool->ready) {
+		pop *ahead = RC_CONTAINER(l, pop, ready_link);
+		if (ahead->prestart && ahead->type == q->type && ahead->want.language == q->want.language &&
+		    rc_id_eq(&ahead->want.job_id, &q->want.job_id) && strcmp(ahead->env, q->env) == 0) {
+			free_pop(ahead);
+			return;
+		}
+	}
+}
+
+/* The next one to start a worker for: leases come before what is started ahead. */
+static pop *next_to_start(const rc_pool *pool, const unsigned room[4])
+{
+	pop *ahead = NULL;
+	RC_LIST_FOREACH (l, &pool->ready) {
+		pop *q = RC_CONTAINER(l, pop, ready_link);
+		if (room[q->type] == 0) {
+			if (q->type == RC_WORKER && room[RC_SPILL_WORKER] == 0 && room[RC_RESTORE_WORKER] == 0)
+				break;
+			continue;
+		}
+		if (waits_for_prefork(pool, q) || (q->prestart && ahead))
+			continue;
+		if (!q->prestart)
+			return q;
+		ahead = q;
+	}
+	return ahead;
 }
 
 /* Starts what may be started. Called whenever something changed; never nested. */
@@ -557,26 +593,20 @@ void rc__pool_pump(rc_pool *pool)
 			if (rc_is_io_worker(type) && all + room[type] > io_limit)
 				room[type] = all < io_limit ? io_limit - all : 0;
 		}
-		RC_LIST_FOREACH (l, &pool->ready) {
-			pop *q = RC_CONTAINER(l, pop, ready_link);
-			if (room[q->type] == 0) {
-				if (q->type == RC_WORKER && room[RC_SPILL_WORKER] == 0 && room[RC_RESTORE_WORKER] == 0)
-					break;
-				continue;
-			}
-			if (waits_for_prefork(pool, q))
-				continue;
-			/* a lease of Ray Train waited for its server, and that came to nothing */
-			rc_worker *idle = q->want.is_train && !q->prestart ? find_idle(pool, q) : NULL;
-			if (idle) {
-				rc__pool_give(idle, q);
-			} else {
-				start_for(pool, q);
-				warn_about_size(pool);
-			}
-			again = true; /* callbacks may have run: the list may be another one */
+		pop *q = next_to_start(pool, room);
+		if (!q)
 			break;
+		/* a lease of Ray Train waited for its server, and that came to nothing */
+		rc_worker *idle = q->want.is_train && !q->prestart ? find_idle(pool, q) : NULL;
+		if (idle) {
+			rc__pool_give(idle, q);
+		} else {
+			if (!q->prestart && !q->want.n_dynamic_options)
+				take_from_prestarted(q);
+			start_for(pool, q);
+			warn_about_size(pool);
 		}
+		again = true; /* callbacks may have run: the list may be another one */
 	}
 	pool->pumping = false;
 }

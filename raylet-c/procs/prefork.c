@@ -85,19 +85,30 @@ struct rc_prefork {
 	void *changed_arg;
 };
 
+static void changed(const server *s)
+{
+	if (s->owner->changed)
+		s->owner->changed(s->owner->changed_arg);
+}
+
 static void starting_ended(void *arg)
 {
 	server *s = arg;
 	if (!s->starting)
 		return;
 	s->starting = false;
-	if (s->owner->changed)
-		s->owner->changed(s->owner->changed_arg);
+	changed(s);
 }
 
 bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth)
 {
 	return f && f->servers[warmth].starting;
+}
+
+bool rc_prefork_importing(const rc_prefork *f)
+{
+	const server *s = f ? &f->servers[RC_WARM_PLAIN] : NULL;
+	return s && (s->starting || (s->ready && !s->all_imported));
 }
 
 bool rc_prefork_serves(const rc_prefork *f, rc_warmth warmth)
@@ -365,6 +376,8 @@ static void take_state(server *s, bool all_imported, const char *at, const char 
 	if (all_imported && s != train && (f->train_soon || f->train_next) && !train->process)
 		rc_timer_again(train->restart_timer, TRAIN_DELAY_MS);
 	f->train_next = f->train_next && !all_imported;
+	if (all_imported)
+		changed(s);
 }
 
 static void take_answer(server *s, const char *text, size_t n)

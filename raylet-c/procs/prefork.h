@@ -39,11 +39,12 @@ void rc_prefork_want_train(rc_prefork *f);
  * import the rest itself, would take longer than waiting. False after 10 s at the latest, for the trainer server 30 s. f may
  * be NULL. */
 bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth);
+bool rc_prefork_importing(const rc_prefork *f); /* the plain server is starting, or has not imported everything yet; f may be NULL */
 bool rc_prefork_serves(const rc_prefork *f, rc_warmth warmth); /* starting or ready; f may be NULL */
 /* May a worker with these variables (KEY=value), set over the daemon's, be forked, as far as can be told before a server is
  * ready? f may be NULL. */
 bool rc_prefork_allows(const rc_prefork *f, const rc_words *variables);
-/* fn is called from the loop whenever rc_prefork_starting has become false. One at a time. */
+/* fn is called from the loop whenever rc_prefork_starting or rc_prefork_importing has become false. One at a time. */
 void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg);
 /* Ready and able to start this command exactly as an exec would. RC_WARM_TRAIN: by the trainer server itself. */
 bool rc_prefork_can(const rc_prefork *f, const rc_spawn *spawn, rc_warmth warmth);

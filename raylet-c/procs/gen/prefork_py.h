@@ -289,6 +289,8 @@ static const char rc_prefork_source[] =
 	"        check_ids()\n"
 	"        gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page\n"
 	"        self.tell(\"ready\")\n"
+	"        if not self.later:\n"
+	"            self.tell(\"warm\")\n"
 	"\n"
 	"    def tell(self, what):\n"
 	"        words = [what, str(len(os.listdir(\"/proc/self/task\"))), *sorted(self.watched.seen - {\"RAY_JOB_ID\", *THREADS})]\n"

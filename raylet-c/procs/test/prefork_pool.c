@@ -49,14 +49,14 @@ static const char fake_core[] =
 	"WorkerID = ActorClassID = Id\n"
 	"def setproctitle(t): pass\n";
 
-/* Tells by the name of a file whether torch was there from its start. */
+/* Tells by the name of a file what was there from its start. */
 static const char fake_worker[] =
 	"import os, sys, time\n"
 	"import ray._raylet\n"
 	"import ray._private.utils\n"
 	"import ray.actor\n"
 	"if __name__ == '__main__':\n"
-	"    how = 'torch' if 'torch' in sys.modules else 'plain'\n"
+	"    how = 'torch' if 'torch' in sys.modules else 'packed' if 'pyarrow.json' in sys.modules else 'plain'\n"
 	"    open(os.path.join(os.path.dirname(__file__), '%s.%d' % (how, os.getpid())), 'w').close()\n"
 	"    time.sleep(100)\n";
 
@@ -133,7 +133,7 @@ static void begin(int prestart)
 		.prefork = prefork,
 		.commands = { command },
 		.node_manager_port = 1000,
-		.startup_concurrency = 4,
+		.startup_concurrency = 16,
 		.prestart = prestart,
 		.enable_prestart = true,
 		.soft_limit = -1,
@@ -148,7 +148,12 @@ static void begin(int prestart)
 	CHECK(pool != NULL);
 	rc_id job = job_id();
 	rc_pool_job_started(pool, &job, NULL);
-	WAIT_UNTIL(!rc_prefork_starting(prefork, RC_WARM_PLAIN));
+}
+
+static void begin_warm(int prestart)
+{
+	begin(prestart);
+	WAIT_UNTIL(!rc_prefork_importing(prefork));
 }
 
 static void end(void)
@@ -158,7 +163,7 @@ static void end(void)
 			kill(w->pid, SIGKILL);
 	rc_pool_destroy(pool);
 	rc_prefork_destroy(prefork);
-	char *clean = rc_sprintf("cd %s && rm -f go importing torch.[0-9]* plain.[0-9]*", dir);
+	char *clean = rc_sprintf("cd %s && rm -f go asked importing torch.[0-9]* plain.[0-9]* packed.[0-9]*", dir);
 	CHECK(system(clean) == 0);
 	free(clean);
 }
@@ -172,6 +177,11 @@ static unsigned count(const char *how)
 		n += w->pid > 0 && exists(name);
 	}
 	return n;
+}
+
+static unsigned without_torch_count(void)
+{
+	return count("plain") + count("packed");
 }
 
 static rc_pool_stats stats(void)
@@ -193,14 +203,14 @@ static void first_trainers_wait(void)
 {
 	rc_worker *got[2] = { 0 };
 	write_file("torch.py", slow_torch);
-	begin(0);
+	begin_warm(0);
 	want_train(&got[0], NULL);
 	want_train(&got[1], NULL);
 	WAIT_UNTIL(exists("importing"));
 	run_for(50);
 	CHECK_EQ_INT(0, stats().started);
 	write_file("go", "");
-	WAIT_UNTIL(count("torch") + count("plain") == 2);
+	WAIT_UNTIL(count("torch") + without_torch_count() == 2);
 	CHECK_EQ_INT(2, count("torch"));
 	CHECK_EQ_INT(2, stats().forked);
 	end();
@@ -210,13 +220,13 @@ static void others_do_not_wait(void)
 {
 	rc_worker *got[2] = { 0 };
 	write_file("torch.py", slow_torch);
-	begin(0);
+	begin_warm(0);
 	want_train(&got[0], "{\"env_vars\": {\"OMP_NUM_THREADS\": \"3\"}}"); /* cannot be forked by any server */
-	WAIT_UNTIL(count("plain") == 1);
+	WAIT_UNTIL(without_torch_count() == 1);
 	CHECK_EQ_INT(0, stats().forked);
 	rc_pop want = { .job_id = job_id(), .is_actor = true };
 	rc_pool_pop(pool, &want, popped, &got[1]);
-	WAIT_UNTIL(count("plain") == 2);
+	WAIT_UNTIL(without_torch_count() == 2);
 	CHECK_EQ_INT(1, stats().forked);
 	CHECK(rc_prefork_starting(prefork, RC_WARM_TRAIN));
 	end();
@@ -236,10 +246,10 @@ static void without_torch(void)
 	char *torch = rc_sprintf("%s/torch.py", dir);
 	unlink(torch);
 	free(torch);
-	begin(0);
+	begin_warm(0);
 	rc_pop want = { .job_id = job_id(), .is_actor = true };
 	rc_pool_pop(pool, &want, popped, &first);
-	WAIT_UNTIL(count("plain") == 1);
+	WAIT_UNTIL(without_torch_count() == 1);
 	rc_worker *w = rc_pool_next(pool, NULL);
 	rc_id id = rc_id_random(RC_WORKER_ID);
 	rc_register_client m = { .worker_type = w->type, .pid = w->pid, .worker_id = rc_id_view(&id), .job_id = rc_id_view(&w->job_id) };
@@ -260,14 +270,45 @@ static void without_torch(void)
 static void started_with_a_job(void)
 {
 	write_file("torch.py", "");
-	begin(9);
+	begin_warm(9);
 	run_for(2500);
 	CHECK(!rc_prefork_serves(prefork, RC_WARM_TRAIN));
 	end();
-	begin(10);
+	begin_warm(10);
 	CHECK(!rc_prefork_serves(prefork, RC_WARM_TRAIN));
 	WAIT_UNTIL(rc_prefork_serves(prefork, RC_WARM_TRAIN) && !rc_prefork_starting(prefork, RC_WARM_TRAIN));
 	end();
+}
+
+static void await_file(const char *module, const char *file)
+{
+	char *text = rc_sprintf("import os, time\nwhile not os.path.exists('%s/%s'):\n    time.sleep(0.01)\n", dir, file);
+	write_file(module, text);
+	free(text);
+}
+
+/* Four are to be started ahead, and a lease comes, all before the server is ready. */
+static void leases_come_first(void)
+{
+	rc_worker *got = NULL;
+	await_file("pyarrow/__init__.py", "asked");
+	await_file("pyarrow/json.py", "go");
+	begin(4);
+	rc_pop want = { .job_id = job_id() };
+	rc_pool_pop(pool, &want, popped, &got);
+	WAIT_UNTIL(!rc_prefork_starting(prefork, RC_WARM_PLAIN)); /* and the server was asked to fork */
+	write_file("asked", "");
+	WAIT_UNTIL(count("plain") == 1);
+	run_for(100);
+	CHECK_EQ_INT(1, stats().started);
+	write_file("go", "");
+	WAIT_UNTIL(without_torch_count() == 4);
+	CHECK_EQ_INT(3, count("packed"));
+	run_for(200);
+	CHECK_EQ_INT(4, stats().started);
+	end();
+	write_file("pyarrow/__init__.py", "");
+	write_file("pyarrow/json.py", "");
 }
 
 int main(void)
@@ -275,7 +316,7 @@ int main(void)
 	rc_error error;
 	if (!mkdtemp(dir))
 		return 1;
-	char *sub = rc_sprintf("mkdir -p %s/ray/_private", dir);
+	char *sub = rc_sprintf("mkdir -p %s/ray/_private %s/pyarrow", dir, dir);
 	CHECK(system(sub) == 0);
 	free(sub);
 	write_file("ray/__init__.py", "");
@@ -284,6 +325,9 @@ int main(void)
 	write_file("ray/_private/__init__.py", "");
 	write_file("ray/_private/utils.py", "def set_omp_num_threads_if_unset():\n    return False\n");
 	write_file("default_worker.py", fake_worker);
+	write_file("numpy.py", "");
+	write_file("pyarrow/__init__.py", "");
+	write_file("pyarrow/json.py", "");
 	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 	const char *python = access("/usr/bin/python3", X_OK) == 0 ? "/usr/bin/python3" : "python3";
 	command = rc_sprintf("%s %s/setup_worker.py %s/default_worker.py --node-ip-address=127.0.0.1 RAY_WORKER_DYNAMIC_OPTION_PLACEHOLDER", python, dir,
@@ -293,6 +337,7 @@ int main(void)
 	RUN(first_trainers_wait, "the first workers of a trainer wait for the server that has torch, and are forked by it");
 	RUN(others_do_not_wait, "what that server cannot fork, or nobody wants of it, does not wait for it");
 	RUN(without_torch, "without torch an idle worker serves the trainer");
+	RUN(leases_come_first, "a lease is served before workers are started ahead, which have all imports, and is one of them");
 	RUN(started_with_a_job, "with the first job the trainer server is started where prestarted workers make up for its memory");
 	rc_procs_destroy(procs, 2000);
 	rc_loop_destroy(loop);
