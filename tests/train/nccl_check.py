@@ -157,6 +157,7 @@ def graph():
     x.fill_(1)
     for _ in range(3):
         graph.replay()
+        comm.watch(stream(), unit="step")
     torch.cuda.synchronize()
     assert torch.equal(x, torch.full_like(x, float(size) ** 3)), x[0]
     comm.check()

@@ -37,7 +37,7 @@ int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm
 void rc_comm_blob(const rc_comm *comm, const void **bytes, size_t *size);
 /* blobs[r], sizes[r] of rank r. RC_E_UNSUPPORTED: a rank cannot be reached this way (another host, another process namespace). */
 int rc_comm_connect(rc_comm *comm, const void *const *blobs, const size_t *sizes, rc_error *error) RC_WARN_UNUSED;
-/* Accepts NULL and what was never connected. */
+/* Accepts NULL and what was never connected. In a forked child it does nothing: the communicator is its parent's. */
 void rc_comm_destroy(rc_comm *comm);
 
 int rc_comm_rank(const rc_comm *comm);
@@ -69,6 +69,10 @@ int rc_comm_barrier(rc_comm *comm, rc_tag tag, rc_error *error) RC_WARN_UNUSED; 
 /* Several queued calls as one launch (nccl); elsewhere nothing. */
 int rc_comm_group_begin(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;
 int rc_comm_group_end(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;
+
+/* After the launch of a CUDA graph that calls were captured into: from here until the stream has come here is one call, which must end
+ * within the timeout like any other. All ranks call. shm: nothing. */
+int rc_comm_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 
 /* -1 with the reason when the communicator is broken. Cheap. */
 int rc_comm_check(rc_comm *comm, rc_error *error) RC_WARN_UNUSED;

@@ -267,6 +267,27 @@ static unit *unit_at(rc_engine *e, int index, rc_error *error)
 	return NULL;
 }
 
+int rc_engine_move(rc_engine *e, int index, int to, void *full, rc_error *error)
+{
+	unit *u = unit_at(e, index, error);
+	slot *s;
+
+	if (!u)
+		return -1;
+	if (to < 0 || to >= e->slot_count)
+		return rc_fail(error, RC_E_INVALID, "unit %s shall move to slot %d of %d", u->name, to, e->slot_count);
+	s = &e->slots[u->slot];
+	if (s->holds == index && s->in_use)
+		return rc_fail(error, RC_E_INVALID, "unit %s cannot move while it is in use", u->name);
+	if (s->holds == index) {
+		s->holds = -1;
+		s->valid = false;
+	}
+	u->slot = to;
+	u->full = full;
+	return 0;
+}
+
 int rc_engine_set_gradient(rc_engine *e, int index, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)
 {
 	unit *u = unit_at(e, index, error);

@@ -64,6 +64,9 @@ int rc_engine_add_bucket(rc_engine *engine, rc_error *error) RC_WARN_UNUSED;
  * where a message is not of the shard's type or is added. Before the first use, and again when what lay there is reduced. */
 int rc_engine_set_bucket(rc_engine *engine, int bucket, void *packed, size_t packed_bytes, void *reduced, size_t reduced_bytes,
                          rc_error *error) RC_WARN_UNUSED;
+/* From now on the unit, which is not in use, lies at `full` in another slot: for a unit that turns out to be used together with those that
+ * share its slot. Prefetched work is lost. */
+int rc_engine_move(rc_engine *engine, int unit, int slot, void *full, rc_error *error) RC_WARN_UNUSED;
 /* The pieces that have gradients, and the size of the shard's gradient: [chunk] of shard_type. flat: the pieces lie one after the other in
  * the concatenation of all ranks' chunks (a flat parameter), piece.chunk counts from its start. Called again when what is trained changes. */
 int rc_engine_set_gradient(rc_engine *engine, int unit, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)

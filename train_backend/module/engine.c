@@ -291,6 +291,20 @@ static PyObject *engine_add_unit(PyObject *self, PyObject *args)
 	return PyLong_FromLong(index);
 }
 
+/* move(unit, slot, full) */
+static PyObject *engine_move(PyObject *self, PyObject *args)
+{
+	unsigned long long full;
+	rc_error error;
+	int index, slot;
+
+	if (!PyArg_ParseTuple(args, "iiK", &index, &slot, &full))
+		return NULL;
+	if (rc_engine_move(((engine *)self)->engine, index, slot, (void *)(uintptr_t)full, &error))
+		return rc_raise(&error);
+	Py_RETURN_NONE;
+}
+
 /* set_gradient(unit, pieces, chunk, flat). flat: (place, skipped, count, count); a parameter's gradient may lie in several pieces, of which
  * the first skips nothing of it and each next what those before hold. */
 static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
@@ -766,6 +780,7 @@ static PyMethodDef engine_methods[] = {
 	{"add_unit", engine_add_unit, METH_VARARGS,
 	 "add_unit(name, pieces, chunk, shard_type, gather_type, shard, cast, full, slot, first_bucket, bucket_count) -> index; "
 	 "pieces: (chunk, full, count, total) in elements"},
+	{"move", engine_move, METH_VARARGS, "move(unit, slot, full): to another slot, while it is not in use"},
 	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, flat)"},
 	{"bind", engine_bind, METH_VARARGS, "bind(unit, [(gathered, sharded, ((dict, name), ...), gradient or -1), ...], complete)"},
 	{"own_gradients", engine_own_gradients, METH_VARARGS, "own_gradients(unit, [tensor or None, ...]): what give() sets"},

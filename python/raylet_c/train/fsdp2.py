@@ -5,6 +5,7 @@ of the engine, and FSDPState's hooks are answered here. What is not served (see 
 """
 import functools
 import logging
+import sys
 import weakref
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 
 from . import comm
-from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
+from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage
 
 log = logging.getLogger("raylet_c.train")
 ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
@@ -58,13 +59,9 @@ def refusal(root):
             return "different meshes in one model"
         if isinstance(group.offload_policy, CPUOffloadPolicy):
             return "offload_policy=CPUOffloadPolicy"
-        if group.post_forward_mesh_info is not None and group._use_post_forward_mesh:
-            return "reshard_after_forward=%d (an int)" % group.post_forward_mesh_info.shard_mesh_size
-        if getattr(group, "_all_reduce_hook", None) is not None:
-            return "set_all_reduce_hook"
-        for name, default in (("_all_gather_comm", "DefaultAllGather"), ("_reduce_scatter_comm", "DefaultReduceScatter")):
-            if type(getattr(group, name, None)).__name__ not in (default, "NoneType"):
-                return "a custom communication object (%s)" % type(getattr(group, name)).__name__
+        reason = _switched(group)
+        if reason:
+            return reason
         if len({(p.orig_dtype, p.param_dtype) for p in group.fsdp_params}) > 1:
             return "parameters of several types in one group (%s)" % group._module_fqn
         for param in group.fsdp_params:
@@ -76,6 +73,20 @@ def refusal(root):
                 return "%s parameters (%s)" % (param.orig_dtype, param._param_fqn)
             if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
                 return "tensor subclasses with fsdp_pre_all_gather (%s)" % param._param_fqn
+    return None
+
+
+def _switched(group):
+    """What methods of FSDPModule may have asked for since, and is not served."""
+    if group.post_forward_mesh_info is not None and group._use_post_forward_mesh:
+        return "reshard_after_forward=%d (an int)" % group.post_forward_mesh_info.shard_mesh_size
+    if getattr(group, "_all_reduce_hook", None) is not None:
+        return "set_all_reduce_hook"
+    for name, default in (("_all_gather_comm", "DefaultAllGather"), ("_reduce_scatter_comm", "DefaultReduceScatter")):
+        if type(getattr(group, name, None)).__name__ not in (default, "NoneType"):
+            return "a custom communication object (%s)" % type(getattr(group, name)).__name__
+    if group._is_hsdp and group.reduce_grads and not group.all_reduce_grads:
+        return "set_requires_all_reduce(False) on a hybrid mesh"
     return None
 
 
@@ -115,6 +126,9 @@ class Root:
         replicate = comm.connect(mesh.replicate_process_group, device) if self.replicas > 1 else None
         gather = comm.connect(mesh.shard_process_group, device)
         reduce = comm.connect(mesh.shard_process_group, device) if device.type == "cuda" else gather
+        for group in self.groups:  # unsharded by hand before the first forward pass
+            group.wait_for_unshard()
+            group._to_sharded()
         specs = [self._spec(s, g) for s in self.states for g in groups_of(s)]
         self.model = Model(device, (gather, reduce, replicate), specs, self)
         for group, unit in zip(self.groups, self.model.units):
@@ -145,21 +159,25 @@ class Root:
         reduce_dtype = group._reduce_dtype or param_dtype
         inner = any(groups_of(s) and s is not state and any(m in o.modules() for m in s._modules for o in state._modules) for s in self.states)
         return UnitSpec(group._module_fqn or "the root", pieces, tensors, first.orig_dtype, param_dtype, reduce_dtype,
-                        alone=inner or state._is_root or not group._reshard_after_forward)
+                        alone=inner or state._is_root or len(group.modules) > 1 or self._stays(group))
+
+    @staticmethod
+    def _stays(group):
+        return not group._reshard_after_forward or not group.reshard_after_backward
 
     @torch.no_grad()
     def _adopt(self, group, unit):
         """The shards' memory becomes the engine's; the DTensor objects, which optimizers hold, stay."""
         for i, p in enumerate(group._rc_params):
-            flat = self.model.piece_of(unit, i)
+            if p._sharded_param_data.dtype != unit.spec.dtype:
+                raise RuntimeError("%s was of %s at the first forward pass and is of %s now: change the type before it, or call fully_shard "
+                                   "again" % (p._param_fqn, unit.spec.dtype, p._sharded_param_data.dtype))
+            flat = own_storage(self.model.piece_of(unit, i))
             flat.copy_(p._sharded_param_data)
             p._sharded_param_data = flat
             local = flat.view(p.padded_sharded_param_size).narrow(0, 0, p.sharded_size[0] if p.sharded_size.numel() else 0)
             p.sharded_param._local_tensor = local.view(p.sharded_size) if local.numel() else local.new_empty(p.sharded_size)
             p._rc_home = p._sharded_param_data.data_ptr(), p.sharded_param
-            for tensor in p.all_gather_outputs:  # from an unshard before the first forward
-                tensor.untyped_storage().resize_(0)
-            p.all_gather_outputs = []
 
     def _make_grads(self, group, unit):
         """The gradients that parameters get each step: made once, the storage under them comes and goes."""
@@ -172,18 +190,41 @@ class Root:
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
         self.model.engine.own_gradients(unit.index, unit.grads)
+        unit.own_references, unit.own_users = _references(unit), _storage_users(unit)
+
+    def _grads_kept(self, group, unit):
+        """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
+        return any(p.sharded_param.grad is not own and have > base for p, own, have, base in
+                   zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or _storage_users(unit) > unit.own_users
+
+    def _renew_grads(self, group, unit):
+        unit.grad = torch.empty_like(unit.grad)
+        self._make_grads(group, unit)
 
     def _grad_users(self, group, unit):
-        return self.model.engine.look(unit.index) & HAD
+        if self.model.engine.look(unit.index) & HAD:
+            return True
+        if self._grads_kept(group, unit):
+            self._renew_grads(group, unit)
+        return False
 
     # What a step asks for
 
     def follow_changes(self):
-        """Parameters that were frozen, thawed, replaced or moved since the last step."""
-        if all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed():
-            return
+        """What was switched, and parameters that were frozen, thawed, replaced or moved since the last step. False: torch's own goes on."""
+        for reason in filter(None, map(_switched, self.groups)):
+            self.release(reason)
+            return False
+        same = all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed()
         for group in self.groups:
             unit = group._rc_unit
+            if not unit.spec.alone and self._stays(group):
+                self.model.leave(unit)
+                self.model.move_out(unit)
+                self.model.engine.own_gradients(unit.index, unit.grads)
+            unit.reduce_unused = getattr(group, "reduce_scatter_unused_params", False)
+            if same:
+                continue
             for p in group._rc_params:
                 if p._rc_home[1] is not p.sharded_param or p._sharded_param_data.data_ptr() != p._rc_home[0]:
                     for q, t in zip(group._rc_params, unit.spec.tensors):
@@ -193,10 +234,31 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
-        self._remember_homes()
+        if not same:
+            self._remember_homes()
+        return True
 
     def _remember_homes(self):
         self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
+
+    def release(self, reason):
+        """Back to torch's run time, between steps."""
+        log.warning("fully_shard goes back to torch's own here: %s is not served by raylet_c", reason)
+        for group in self.groups:
+            unit = group._rc_unit
+            self.model.leave(unit)
+            sums = iter(getattr(unit, "sums", None) or ())
+            for p, tensor, trained in zip(group._rc_params, unit.gathered, unit.trained):
+                summed = next(sums, None) if trained else None
+                if tensor.grad is not None or summed is not None:  # of passes without reduction
+                    p.unsharded_accumulated_grad = tensor.grad if summed is None else summed
+            for hook in unit.hooks:
+                hook.remove()
+            group.__class__ = Group
+            del group._rc_unit, group._rc_root
+        for state in self.states:
+            del state._rc_root, state._rc_units
+        roots.discard(self)
 
     def rule(self, group, unit):
         """(type, mean, before, after) as torch's fully_shard has them for its mode."""
@@ -223,23 +285,26 @@ class Root:
         if not group.reduce_grads:
             return
         seen = model.engine.look(unit.index)
-        if grads is None and not seen & ARRIVED:
+        if grads is None and not seen & ARRIVED and not unit.reduce_unused:
             return
         if self.replicas > 1 and not group.all_reduce_grads:
-            raise NotImplementedError("set_requires_all_reduce(False) on a hybrid mesh is not served: RAYLET_C_FSDP=0 gives torch's own")
-        all_arrived = not seen & MISSING if grads is None else all(g is not None for g in grads)
-        missing = () if all_arrived else self._missing(unit, grads)
+            raise NotImplementedError("set_requires_all_reduce(False) between forward and backward is not served on a hybrid mesh: call it "
+                                      "before forward, or set RAYLET_C_FSDP=0")
+        complete = unit.reduce_unused or (not seen & MISSING if grads is None else all(g is not None for g in grads))
+        missing = () if complete else self._missing(unit, grads)
+        if unit.grad.untyped_storage().size() and self._grads_kept(group, unit):
+            self._renew_grads(group, unit)
         if seen & HAD:
-            self._adopt_grads(params, unit)
+            self._fill_grads(params, unit)
         model.reduce(unit, *self.rule(group, unit), self.replicas > 1, bool(seen & HAD), grads)
-        if all_arrived or getattr(group, "reduce_scatter_unused_params", False):
+        if complete:
             model.engine.give(unit.index)
         else:
             for i, (p, own) in enumerate(zip(params, unit.grads)):
                 if own is not None and (i not in missing or p.sharded_param.grad is not None):
                     p.sharded_param.grad = own
         if seen & HOOKED:
-            self._run_user_hooks(params, unit)
+            self._run_user_hooks([p for i, p in enumerate(params) if unit.trained[i] and i not in missing])
 
     def _missing(self, unit, grads):
         """Indices of the trained parameters that got no gradient."""
@@ -247,17 +312,18 @@ class Root:
         return [i for at, i in enumerate(trained) if unit.gathered[i].grad is None and (grads is None or grads[at] is None)]
 
     @torch.no_grad()
-    def _adopt_grads(self, params, unit):
-        """Before a reduction is added: gradients that are not in our memory are brought there."""
+    def _fill_grads(self, params, unit):
+        """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
+        storage = unit.grad.untyped_storage()
+        if storage.size() == 0:
+            storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+            unit.grad.zero_()
         for p, own in zip(params, unit.grads):
             grad = p.sharded_param.grad
-            if own is not None and grad is not own:  # none: nothing to add to; another tensor: the user's
-                local = own._local_tensor
-                if unit.grad.untyped_storage().size() == 0:
-                    unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-                local.zero_() if grad is None else local.copy_(grad._local_tensor)
+            if own is not None and grad is not own:
+                own._local_tensor.zero_() if grad is None else own._local_tensor.copy_(grad._local_tensor)
 
-    def _run_user_hooks(self, params, unit):
+    def _run_user_hooks(self, params):
         for p in params:
             hooks = getattr(p.sharded_param, "_post_accumulate_grad_hooks", None)
             if hooks:
@@ -286,7 +352,7 @@ class Root:
 
     def unit_done(self, model, unit):
         group = self._group(unit)
-        if group.reshard_after_backward:
+        if group.reshard_after_backward or not unit.spec.alone:
             model.leave(unit)
             group._sharded_state = _sharded()
         group._training_state = TrainingState.IDLE
@@ -299,10 +365,20 @@ class Root:
                 group._sharded_state = _sharded()
         for state in self.states:
             state._training_state = TrainingState.IDLE
+            getattr(state, "_modules_to_run_forward", set()).clear()
         self.ctx.iter_forward_root = None
 
     def _group(self, unit):
         return self.groups[unit.index]
+
+
+def _storage_users(unit):
+    return torch._C._storage_Use_Count(unit.grad.untyped_storage()._cdata)
+
+
+def _references(unit):
+    """Counted again and again in this one way, so that only differences matter."""
+    return [0 if g is None else sys.getrefcount(g) + sys.getrefcount(g._local_tensor) for g in unit.grads]
 
 
 def _sharded():
@@ -335,6 +411,7 @@ def _group_class():
 
         def _reset_iter_state(self):
             self._rc_root.model.reset()
+            self._rc_unit.sums = None
             self._sharded_state = _sharded()
             self._training_state = TrainingState.IDLE
 
@@ -366,6 +443,8 @@ def _pre_forward(state, module, args, kwargs):
     root = getattr(state, "_rc_root", None)
     if root is None:
         return _stock["_pre_forward"](state, module, args, kwargs)
+    if root.ctx.iter_forward_root is None and state._training_state == TrainingState.IDLE and not root.follow_changes():
+        return _stock["_pre_forward"](state, module, args, kwargs)
     model = root.model
     if state._training_state == TrainingState.PRE_BACKWARD:  # recomputation of an activation checkpoint
         for unit in state._rc_units:
@@ -375,7 +454,10 @@ def _pre_forward(state, module, args, kwargs):
     state._training_state = TrainingState.FORWARD
     if first and root.ctx.iter_forward_root is None:
         root.ctx.iter_forward_root = state
-        root.follow_changes()
+        event = getattr(root.ctx, "post_optim_event", None)
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+            root.ctx.post_optim_event = None
         model.begin()
         if model.cuda and (args or kwargs):
             args, kwargs = _to_device(model.device, args, kwargs)
@@ -396,7 +478,7 @@ def _post_forward(state, module, input, output):
         model = root.model
         if torch._C._current_graph_task_id() == -1:  # not inside a backward pass
             for group, unit in zip(groups_of(state), state._rc_units):
-                if group._reshard_after_forward:
+                if group._reshard_after_forward or not unit.spec.alone:
                     model.leave(unit)
         if torch.is_grad_enabled():
             waiting = list(state._rc_units)

@@ -12,18 +12,17 @@ import torch
 
 from raylet_c import _train
 
+from .layout import ALIGN, RING_BUCKETS, RING_SLOTS, up
+
 log = logging.getLogger("raylet_c.train")
 
-ALIGN = 32  # elements between pieces: whole 64-byte lines in 16-bit types
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-RING_SLOTS = 2
-RING_BUCKETS = 2
-
 watchers = []  # called with each Model that begins a step
 
 
-def _up(n: int, to: int = ALIGN) -> int:
-    return -(-n // to) * to
+def own_storage(view: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor that does not show what else lies there: torch.save and copy.deepcopy take whole storages. Keeps it alive."""
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(view)) if view.numel() else view.new_empty(view.shape)
 
 
 @dataclass
@@ -68,13 +67,17 @@ class Unit:
     shard: torch.Tensor  # [chunk] of dtype
     full: torch.Tensor  # the gathered pieces
     gathered: List[torch.nn.Parameter]
+    slot: int
     first_bucket: int
+    own_bucket: bool  # has a bucket for itself, whose memory comes when it reduces
     trained: Tuple[bool, ...] = ()
     grad: Optional[torch.Tensor] = None  # [grad_chunk] of dtype; its storage is freed while no gradient is wanted
     grad_chunk: int = 0
     grad_offsets: List[int] = field(default_factory=list)  # of each piece, -1 without
     grad_parts: List[Tuple[int, int, int]] = field(default_factory=list)  # compact: (tensor, offset, elements) of this rank's, in order
     entered: bool = False  # modules hold the gathered parameters
+    used: bool = False  # was gathered, ever
+    reduce_unused: bool = False  # is reduced in every backward pass, with zeros for what has no gradient
     in_backward: bool = False
     reduced: int = 0  # gradients that had arrived in this backward pass when they were reduced
     uses: int = 0  # forward calls that the backward pass has not come to
@@ -95,7 +98,7 @@ class Model:
         self.rank = comms[0].rank
         self.face = face
         self.units: List[Unit] = []
-        self._order: List[int] = []
+        self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
         self._build(specs)
 
@@ -140,7 +143,7 @@ class Model:
             index = self.engine.add_unit(spec.name, pieces, chunk, str(spec.dtype), str(spec.param_dtype), shard.data_ptr(),
                                          cast if spec.param_dtype != spec.dtype else 0, full.data_ptr(), slot, first, count)
             gathered = [self._gathered(spec, full, full_offsets, t) for t in spec.tensors]
-            unit = Unit(spec, index, chunk, offsets, shard, full, gathered, first)
+            unit = Unit(spec, index, chunk, offsets, shard, full, gathered, slot, first, spec.alone and self.cuda)
             self.units.append(unit)
             self.follow_trained(unit)
 
@@ -151,8 +154,8 @@ class Model:
         for piece in spec.pieces:
             offsets.append(chunk)
             full_offsets.append(full)
-            chunk += _up(piece.count)
-            full += _up(piece.count * self.ranks)
+            chunk += up(piece.count)
+            full += up(piece.count * self.ranks)
         return chunk, offsets, full, full_offsets
 
     def _window(self, size: int) -> torch.Tensor:
@@ -161,7 +164,7 @@ class Model:
         return torch.frombuffer(window.memory, dtype=torch.uint8)
 
     def _shards(self, specs, layouts):
-        sizes = [_up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
         if self.cuda:
             memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
         else:
@@ -211,8 +214,6 @@ class Model:
         if trained == unit.trained:
             return False
         unit.trained = trained
-        for hook in unit.hooks:
-            hook.remove()
         chunk, offsets, pieces = 0, [], []
         if spec.flat:
             offsets = [0]
@@ -227,10 +228,17 @@ class Model:
                 offsets.append(chunk if i in on_pieces else -1)
                 if i in on_pieces:
                     pieces.append((chunk, 0, piece.count, piece.total))
-                    chunk += _up(piece.count)
+                    chunk += up(piece.count)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
         unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
+        self._bind(unit)
+        return True
+
+    def _bind(self, unit: Unit) -> None:
+        spec, trained = unit.spec, unit.trained
+        for hook in unit.hooks:
+            hook.remove()
         order = iter(range(len(spec.tensors)))
         bound = [(g, t.sharded, t.places, next(order) if on else -1) for g, t, on in zip(unit.gathered, spec.tensors, trained)]
         model = weakref.ref(self)
@@ -239,7 +247,20 @@ class Model:
         for tensor, on in zip(unit.gathered, trained):
             tensor.requires_grad_(on)
         unit.hooks = [t.register_post_accumulate_grad_hook(hook) for t, on in zip(unit.gathered, trained) if on]
-        return True
+
+    def move_out(self, unit: Unit) -> None:
+        """Gives a unit that shares memory for gathered parameters memory of its own, for good. It is not in use."""
+        spec = unit.spec
+        _, _, count, offsets = self._layout(spec)
+        unit.full = torch.empty(count, dtype=spec.param_dtype, device=self.device)
+        slot = self.engine.add_slot()
+        self.engine.move(unit.index, slot, unit.full.data_ptr())
+        unit.slot, spec.alone = slot, True
+        gathered = [self._gathered(spec, unit.full, offsets, t) for t in spec.tensors]
+        for new, old in zip(gathered, unit.gathered):
+            new.grad = old.grad  # of passes without reduction
+        unit.gathered = gathered
+        self._bind(unit)
 
     def _compact(self, spec, trained):
         """(pieces, elements of a chunk, parts of this rank): trained tensors of a flat parameter, cut where ranks' shards meet. Each rank's are
@@ -260,7 +281,7 @@ class Model:
                     parts.append((i, at, n))
                 filled[rank] = at + n
                 done += n
-        chunk = _up(max(filled))
+        chunk = up(max(filled))
         return [(rank * chunk + at, skipped, n, n) for rank, at, skipped, n in cuts], chunk, parts
 
     # Running
@@ -282,12 +303,18 @@ class Model:
                 unit.grad.untyped_storage().resize_(0)
 
     def enter(self, unit: Unit, backward: bool, prefetch: bool = True) -> None:
+        holder = self._holders.setdefault(unit.slot, unit)
+        if holder is not unit and not (unit.uses or unit.in_backward or unit.entered):
+            log.debug("unit %s is used inside %s: it gets memory of its own", unit.spec.name, holder.spec.name)
+            self.move_out(unit)
         self.engine.enter(unit.index, backward, prefetch)
-        unit.entered = True
+        self._holders[unit.slot] = unit
+        unit.entered = unit.used = True
 
     def leave(self, unit: Unit) -> None:
         if unit.entered:
             unit.entered = False
+            self._holders.pop(unit.slot, None)
             self.engine.leave(unit.index)
 
     def begin_backward(self) -> None:
@@ -338,6 +365,8 @@ class Model:
             if unit.in_backward or self.engine.arrived(unit.index) > unit.reduced:
                 unit.in_backward = True
                 self._unit_end(unit)
+            elif unit.reduce_unused and unit.used and not unit.reduced:
+                self.face.unit_reduce(self, unit)
         self.engine.finish()
         for unit in self.units:
             if unit.kept:
@@ -355,7 +384,7 @@ class Model:
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             if add:
                 unit.grad.zero_()
-        if unit.spec.alone and self.cuda:
+        if unit.own_bucket:
             packed = torch.empty(unit.grad_chunk * self.ranks, dtype=dtype, device=self.device)
             reduced = torch.empty(unit.grad_chunk if add or dtype != unit.spec.dtype else 0, dtype=dtype, device=self.device)
             self.engine.set_bucket(unit.first_bucket, packed.data_ptr(), packed.nbytes, reduced.data_ptr(), reduced.nbytes)
@@ -365,6 +394,7 @@ class Model:
     def reset(self) -> None:
         """After an exception in the middle of a step: sharded everywhere, gradients of the step are lost."""
         self.engine.reset()
+        self._holders.clear()
         for unit in self.units:
             unit.entered = unit.in_backward = False
             unit.uses = unit.reduced = 0

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
 from . import fsdp2
+from .model import own_storage
 
 _stock: Dict[Any, Any] = {}  # class or function name -> torch's own
 
@@ -53,25 +54,29 @@ class Run:
     entries: List[Entry]
     param: torch.Tensor
     step: Optional[torch.Tensor] = None  # what torch's function counts up; optimizer.state holds copies, one per parameter
-    grad: Optional[torch.Tensor] = None
-    grad_of: Optional[torch.Tensor] = None  # the unit's gradient that grad is a view of
+    states: Dict[str, weakref.ref] = field(default_factory=dict)  # flat; what is in optimizer.state keeps them alive, and nothing else does
 
     def gradient(self) -> torch.Tensor:
-        if self.grad_of is not self.unit.grad:
-            unit = self.unit
-            self.grad_of = unit.grad
-            self.grad = unit.grad[unit.grad_offsets[self.first] : unit.grad_offsets[self.last] + unit.spec.pieces[self.last].count]
-        return self.grad
+        """Made anew for each step: whoever keeps a view of a gradient keeps its memory from being used again."""
+        unit = self.unit
+        return unit.grad[unit.grad_offsets[self.first] : unit.grad_offsets[self.last] + unit.spec.pieces[self.last].count]
 
     def state(self, key: str) -> Optional[torch.Tensor]:
-        """Held by the views in optimizer.state alone, so that it goes when they are replaced."""
-        ref = self.entries[0].states.get(key)
-        return ref()._local_tensor._base if ref else None
+        ref = self.states.get(key)
+        return ref() if ref else None
 
-    def view(self, flat: torch.Tensor, entry: Entry) -> DTensor:
+    def part(self, flat: torch.Tensor, entry: Entry) -> torch.Tensor:
         start = self.unit.offsets[entry.home.piece] - self.unit.offsets[self.first]
         size = entry.home.param.sharded_size
-        return fsdp2.dtensor(entry.home.param, flat[start : start + size.numel()].view(size))
+        return flat[start : start + size.numel()].view(size)
+
+    def spread(self, optimizer, key: str, flat: torch.Tensor) -> None:
+        """optimizer.state shows what is in flat from now on."""
+        self.states[key] = weakref.ref(flat)
+        for entry in self.entries:
+            state = optimizer.state[entry.home.param.sharded_param]
+            state[key] = entry.home.param.to_sharded_dtensor(own_storage(self.part(flat, entry)))
+            entry.states[key] = weakref.ref(state[key])
 
 
 @dataclass(eq=False)
@@ -145,7 +150,8 @@ def _base(optimizer):
     return next(cls for cls in type(optimizer).__mro__ if cls in _stock)
 
 
-def _make_plan(optimizer, group) -> Optional[Plan]:
+def _make_plan(optimizer, group, before: Optional[Plan]) -> Optional[Plan]:
+    """before: the plan that does not hold any more."""
     entries = _entries(group)
     if entries is None:
         return None
@@ -178,7 +184,7 @@ def _make_plan(optimizer, group) -> Optional[Plan]:
         if new:  # torch makes the first states, with its checks
             _stock[_base(optimizer)](optimizer, {**group, "params": new}, *[group["amsgrad"] if n == "amsgrad" else [] for n in names])
         for key in keys:
-            _take(optimizer, run, key)
+            _take(optimizer, run, key, [old.state(key) for old in before.runs] if before else [])
     return Plan(keys, list(group["params"]), entries, runs, _make_steps(optimizer, runs))
 
 
@@ -191,29 +197,20 @@ def _counts(optimizer, trained) -> List[float]:
     return [0.0 if s is None else next(values) for s in steps]
 
 
-def _take(optimizer, run: Run, key: str) -> None:
-    """The run's states of one kind into one flat tensor, unless they are one already."""
+def _take(optimizer, run: Run, key: str, flats) -> None:
+    """The run's states of one kind into one flat tensor, unless they are one of `flats` already."""
     params = [e.home.param.sharded_param for e in run.entries]
     values = [optimizer.state[p].get(key) for p in params]
     if values[0] is None:  # momentum before its first step
         return
-    flat = values[0]._local_tensor._base
-    start = run.unit.offsets[run.first]
-    size = run.unit.offsets[run.last] + run.unit.spec.pieces[run.last].count - start
-    if flat is None or flat.shape != (size,) or any(
-            v._local_tensor._base is not flat or v._local_tensor.storage_offset() != run.unit.offsets[e.home.piece] - start
-            for e, v in zip(run.entries, values)):
+    size = run.param.numel()
+    flat = next((f for f in flats if f is not None and f.numel() == size and all(
+        not v._local_tensor.numel() or v._local_tensor.data_ptr() == run.part(f, e).data_ptr() for e, v in zip(run.entries, values))), None)
+    if flat is None:
         flat = torch.zeros(size, dtype=values[0].dtype, device=values[0]._local_tensor.device)
         for entry, value in zip(run.entries, values):
-            view = run.view(flat, entry)
-            view._local_tensor.copy_(value._local_tensor)
-            optimizer.state[entry.home.param.sharded_param][key] = view
-    _remember(optimizer, run, key)
-
-
-def _remember(optimizer, run: Run, key: str) -> None:
-    for entry in run.entries:
-        entry.states[key] = weakref.ref(optimizer.state[entry.home.param.sharded_param][key])
+            run.part(flat, entry).copy_(value._local_tensor)
+    run.spread(optimizer, key, flat)
 
 
 def _make_steps(optimizer, runs: List[Run]) -> Optional[torch.Tensor]:
@@ -226,8 +223,7 @@ def _make_steps(optimizer, runs: List[Run]) -> Optional[torch.Tensor]:
         state["step"] = steps[i]
         if entry is run.entries[0]:
             run.step = steps[i].clone()
-    for run in runs:
-        _remember(optimizer, run, "step")
+        entry.states["step"] = weakref.ref(state["step"])
     return steps
 
 
@@ -242,11 +238,12 @@ def _init_group(optimizer, group, *lists, **named):
     if plan is not None:
         _drop_leftovers(optimizer, plan)
     if plan is None or not _holds(plan, optimizer, group):
-        plans.pop(key, None)
-        plan = _make_plan(optimizer, group) if fsdp2.roots else None
-        if plan is None:
+        new = _make_plan(optimizer, group, plan) if fsdp2.roots else None
+        if new is None:
+            if plan is not None:
+                plan.params = []  # its steps do not count on, so it does not hold any more
             return stock(optimizer, group, *lists)
-        plans[key] = plan
+        plan = plans[key] = new
     if plan.steps is not None:
         plan.steps.add_(1)
         if getattr(optimizer, "found_inf", None) is not None:  # torch's fused function takes a step back that it leaves out
@@ -277,11 +274,8 @@ def _harvest(optimizer, args, kwargs):
     """SGD writes its momentum, which the first step makes, to optimizer.state: from there to the parameters that it is of."""
     for plan in optimizer._rc_plans.values():
         for run, state in _drop_leftovers(optimizer, plan):
-            if state and "momentum_buffer" not in run.entries[0].states:
-                flat = state["momentum_buffer"]
-                for entry in run.entries:
-                    optimizer.state[entry.home.param.sharded_param]["momentum_buffer"] = run.view(flat, entry)
-                _remember(optimizer, run, "momentum_buffer")
+            if state and "momentum_buffer" not in run.states:
+                run.spread(optimizer, "momentum_buffer", state["momentum_buffer"])
 
 
 # Clipping

@@ -1,4 +1,4 @@
-/* What test/nccl.c knows of the faked driver and NCCL (fake_gpu.c). */
+/* What test/nccl.c knows of the faked driver and NCCL (gpu/fake_gpu.c). */
 #ifndef RC_COMM_TEST_FAKE_GPU_H
 #define RC_COMM_TEST_FAKE_GPU_H
 

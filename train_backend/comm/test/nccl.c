@@ -1,4 +1,4 @@
-/* The nccl transport over a driver and an NCCL that are faked (fake_gpu.c): what it asks of NCCL, the watchdog, what ranks are told. What
+/* The nccl transport over a driver and an NCCL that are faked (gpu/fake_gpu.c): what it asks of NCCL, the watchdog, what ranks are told. What
  * NCCL itself does is checked on GPUs, by tests/train/nccl_check.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -221,13 +221,16 @@ static void captured(int rank, int size)
 	rc_error error;
 	float data[64];
 
-	/* Rank 1 captures no call: a captured one is not waited for, so that is no fault. */
 	((fake_stream *)stream)->capturing = 1;
-	if (rank == 0)
-		good(rc_comm_all_reduce(comm, reduce, data, 4, RC_F32, RC_SUM, stream, &error), &error);
+	good(rc_comm_all_reduce(comm, reduce, data, 4, RC_F32, RC_SUM, stream, &error), &error);
 	for (double end = ranks_now() + 1; ranks_now() < end; ranks_pause()) /* twice the timeout: nothing may come of it */
 		good(rc_comm_check(comm, &error), &error);
 	((fake_stream *)stream)->capturing = 0;
+	good(rc_comm_barrier(comm, forward, &error), &error);
+	/* A launch of the graph is watched: here rank 1 launches none. */
+	if (rank == 0)
+		good(rc_comm_watch(comm, (rc_tag){ "step", NULL }, stream, &error), &error);
+	broken(comm, RC_E_TIMEOUT, "CUDA graph of step: rank 1 (pid ");
 	ranks_point(1, size);
 	rc_comm_destroy(comm);
 	rc_cuda_stream_destroy(stream, NULL);
@@ -322,7 +325,7 @@ int main(void)
 	RUN(test_killed, "a killed rank ends the others' calls long before the timeout");
 	RUN(test_ends_first, "a rank that ends after its last call harms nobody");
 	RUN(test_aborted, "an abort reaches the other ranks of the host");
-	RUN(test_captured, "a call that is captured into a graph is not waited for");
+	RUN(test_captured, "a call that is captured into a graph is not waited for, a launch of the graph is");
 	RUN(test_async_error, "an error that NCCL reports later is told with its call");
 	RUN(test_never_connects, "a rank that never connects ends the others' wait");
 	return test_end();
