@@ -31,7 +31,8 @@ typedef struct rc__progress {
 	rc__segment own;
 	struct {
 		rc__process process;
-		rc__progress_page *page; /* NULL: on another host, or not to be had */
+		bool near;               /* on this host */
+		rc__progress_page *page; /* NULL: not near, or it has ended already */
 		int fd;                  /* a pidfd or -1 */
 	} *peers; /* [size]; NULL before connect */
 } rc__progress;

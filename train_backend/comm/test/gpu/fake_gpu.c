@@ -1,6 +1,6 @@
 /* A CUDA driver and an NCCL for hosts without a GPU, for test/nccl.c. This one source is built twice, as libcuda.so.1 and as
  * libnccl.so.2; what they share hangs on the streams. No data is moved. Work on a stream is a collective, and it is done when every rank
- * has queued its part: ranks are processes that count in a file of /dev/shm, named by the unique id. */
+ * has queued its part: ranks are processes that count in memory of rank 0, which the unique id names. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -141,14 +141,12 @@ API fake_last_call(fake_call *call) { *call = last; return in_group; }
 
 API ncclGetUniqueId(id *ret)
 {
-	char path[] = "/dev/shm/rc-fake-XXXXXX";
-	int fd = mkstemp(path);
+	int fd = memfd_create("fake_nccl", MFD_CLOEXEC); /* stays open as long as this process */
 
 	if (fd < 0 || ftruncate(fd, sizeof(world)))
 		return 2;
-	close(fd);
 	memset(ret, 0, sizeof *ret);
-	memcpy(ret->bytes, path, sizeof path);
+	snprintf(ret->bytes, sizeof ret->bytes, "/proc/%d/fd/%d", (int)getpid(), fd);
 	return 0;
 }
 
@@ -166,7 +164,6 @@ API ncclCommInitRank(void **ret, int size, id unique, int rank)
 	atomic_fetch_add(&c->world->joined, 1);
 	while (atomic_load(&c->world->joined) < size) /* without a limit, as NCCL's */
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-	unlink(unique.bytes);
 	*ret = c;
 	return 0;
 }
