@@ -248,9 +248,10 @@ def act_evaluate(at, step, run):
 
 
 def act_eval_mode(at, step, run):
-    run.model.eval()
-    run.evaluate()
-    run.model.train()
+    if at == "step":
+        run.model.eval()
+        run.evaluate()
+        run.model.train()
 
 
 def act_summon(at, step, run):
@@ -315,12 +316,13 @@ def act_disk(at, step, run):
 
 
 def act_forward_between(at, step, run):
-    """Forward passes between backward and step: gradients stay."""
+    """Forward passes between backward and step: gradients stay, and the next step does not compute with what was gathered for them."""
     if at == "backward":
         before = run.grads()
-        run.evaluate()
         arguments, targets = batch(run.kind, torch.Generator().manual_seed(4))
-        run.seen.append(loss_of(run.model, arguments, targets).item())  # its graph is thrown away
+        loss_of(run.model, arguments, targets)  # its graph is thrown away
+        with torch.no_grad():
+            loss_of(run.model, arguments, targets)
         for key, grad in run.grads().items():
             assert torch.equal(grad, before[key]), key
 
@@ -363,6 +365,12 @@ def act_replace(at, step, run):
             p.data = p.data.clone() * 0.9
 
 
+def act_scale(at, step, run):
+    if at == "step":
+        for p in run.model.parameters():
+            p.data.mul_(0.9)
+
+
 def act_apply(at, step, run):
     """Module.apply with full parameters, and moves that change nothing."""
     if at == "step":
@@ -383,7 +391,7 @@ def act_error(at, step, run):
         try:
             run.evaluate()
         except ZeroDivisionError:
-            run.seen.append(step)
+            pass
         hook.remove()
 
 
@@ -441,7 +449,7 @@ def train(kind="plain", steps=4, clip=None, accumulate=1, sync=True, optimizer="
 
 BOTH = [dict(orig=False), dict(orig=True)]
 
-# A third entry: what torch's own is given instead, where it refuses on the CPU.
+# A third entry: what torch's own is given instead, where it refuses on the CPU or goes on with what it has gathered before.
 CASES = [
     ("whole model", dict(wrap="none")),
     ("whole model, bf16 weights", dict(wrap="none", bf16=True)),
@@ -474,7 +482,7 @@ CASES = [
     ("SHARD_GRAD_OP", dict(strategy="SHARD_GRAD_OP")),
     ("SHARD_GRAD_OP, tied, evaluation", dict(strategy="SHARD_GRAD_OP", kind="tied", act="evaluate")),
     ("SHARD_GRAD_OP, full parameters", dict(strategy="SHARD_GRAD_OP", act="summon")),
-    ("SHARD_GRAD_OP, forward between backward and step", dict(strategy="SHARD_GRAD_OP", act="forward_between")),
+    ("SHARD_GRAD_OP, forward between backward and step", dict(strategy="SHARD_GRAD_OP", act="forward_between"), dict(act=None)),
     ("SHARD_GRAD_OP, no_sync", dict(strategy="SHARD_GRAD_OP", accumulate=2)),
     ("activation checkpoints", dict(checkpoint="plain")),
     ("activation checkpoints, reentrant", dict(checkpoint="reentrant", kind="vit")),
@@ -498,13 +506,14 @@ CASES = [
     ("full state dicts, tied", dict(act="state_dict", kind="tied")),
     ("sharded state dicts", dict(act="sharded_state_dict")),
     ("checkpoints on disk", dict(act="disk")),
-    ("forward between backward and step", dict(act="forward_between")),
+    ("forward between backward and step", dict(act="forward_between"), dict(act=None)),
     ("gradients held by the user", dict(act="hold_grads")),
     ("two forward passes, two backward passes", dict(act="twice")),
     ("gradients of the user's own", dict(act="own_grads")),
     ("frozen and thawed", dict(act="freeze", optimizer="sgd")),
-    ("memory of parameters replaced", dict(act="replace")),
+    ("memory of parameters replaced", dict(act="replace"), dict(act="scale")),
     ("apply()", dict(act="apply")),
+    ("an exception in forward", dict(act="error"), dict(act=None)),
     ("an inner instance alone", dict(act="inner")),
 ]
 CASES = [(name + (", original parameters" if more["orig"] else ""), dict(kwargs, **more), *stock) for name, kwargs, *stock in CASES for more in BOTH]
