@@ -460,6 +460,9 @@ class _Handle(FlatParamHandle):
         super().unshard_grad()
 
     def reshard_grad(self):
+        if self.flat_param._saved_grad_shard is None:  # none on this rank
+            for param in self.flat_param._params:
+                param.grad = None
         super().reshard_grad()
         self.flat_param.grad = None
 
