@@ -3,9 +3,12 @@
     python tests/train/fsdp1_test.py [TEXT]      only cases whose name holds TEXT
 """
 import contextlib
+import datetime
 import functools
+import logging
 import sys
 import tempfile
+import time
 import warnings
 
 import torch
@@ -147,7 +150,8 @@ def precision(classes=(), **kwargs):
     return MixedPrecision(**kwargs)
 
 
-def wrapped(kind, bf16=False, mp=None, wrap="layers", strategy="FULL_SHARD", orig=False, checkpoint=None, ignore=None, meta=False, sync=False):
+def wrapped(kind, bf16=False, mp=None, wrap="layers", strategy="FULL_SHARD", orig=False, checkpoint=None, ignore=None, meta=False, sync=False, hook=False,
+            channels_last=False):
     import torch.distributed as dist
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, apply_activation_checkpointing, checkpoint_wrapper
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -156,6 +160,8 @@ def wrapped(kind, bf16=False, mp=None, wrap="layers", strategy="FULL_SHARD", ori
     model, layers = build(kind)
     if bf16:
         model = model.bfloat16()
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
     classes = {type(layer) for layer in layers}
     kwargs = dict(use_orig_params=orig, device_id=torch.device("cpu"), sharding_strategy=ShardingStrategy[strategy],
                   mixed_precision=precision(**mp) if mp else None)
@@ -180,6 +186,8 @@ def wrapped(kind, bf16=False, mp=None, wrap="layers", strategy="FULL_SHARD", ori
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(dist.get_rank())
+    if strategy == "HYBRID_SHARD":
+        kwargs["device_mesh"] = dist.init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("replicate", "shard"))
     impl = {"reentrant": CheckpointImpl.REENTRANT}.get(checkpoint, CheckpointImpl.NO_REENTRANT)
     if wrap == "by hand":  # each layer, inside of its checkpoint
         for i, layer in enumerate(layers):
@@ -189,7 +197,15 @@ def wrapped(kind, bf16=False, mp=None, wrap="layers", strategy="FULL_SHARD", ori
     if checkpoint and wrap != "by hand":
         apply_activation_checkpointing(model, checkpoint_wrapper_fn=functools.partial(checkpoint_wrapper, checkpoint_impl=impl),
                                        check_fn=lambda m: type(m) in classes)
+    if hook:
+        register_hook(model)
     return model
+
+
+def register_hook(model):
+    from torch.distributed.algorithms._comm_hooks import default_hooks
+
+    model.register_comm_hook(default_hooks.DefaultState(process_group=torch.distributed.group.WORLD), default_hooks.reduce_scatter_hook)
 
 
 class Run:
@@ -248,9 +264,10 @@ def act_evaluate(at, step, run):
 
 
 def act_eval_mode(at, step, run):
-    run.model.eval()
-    run.evaluate()
-    run.model.train()
+    if at == "step":
+        run.model.eval()
+        run.evaluate()
+        run.model.train()
 
 
 def act_summon(at, step, run):
@@ -315,12 +332,13 @@ def act_disk(at, step, run):
 
 
 def act_forward_between(at, step, run):
-    """Forward passes between backward and step: gradients stay."""
+    """Forward passes between backward and step: gradients stay, and the next step does not compute with what was gathered for them."""
     if at == "backward":
         before = run.grads()
-        run.evaluate()
         arguments, targets = batch(run.kind, torch.Generator().manual_seed(4))
-        run.seen.append(loss_of(run.model, arguments, targets).item())  # its graph is thrown away
+        loss_of(run.model, arguments, targets)  # its graph is thrown away
+        with torch.no_grad():
+            loss_of(run.model, arguments, targets)
         for key, grad in run.grads().items():
             assert torch.equal(grad, before[key]), key
 
@@ -363,6 +381,12 @@ def act_replace(at, step, run):
             p.data = p.data.clone() * 0.9
 
 
+def act_scale(at, step, run):
+    if at == "step":
+        for p in run.model.parameters():
+            p.data.mul_(0.9)
+
+
 def act_apply(at, step, run):
     """Module.apply with full parameters, and moves that change nothing."""
     if at == "step":
@@ -383,16 +407,13 @@ def act_error(at, step, run):
         try:
             run.evaluate()
         except ZeroDivisionError:
-            run.seen.append(step)
+            pass
         hook.remove()
 
 
 def act_comm_hook(at, step, run):
-    if at == "step" and step == 1:
-        from torch.distributed.algorithms._comm_hooks import default_hooks
-
-        state = default_hooks.DefaultState(process_group=torch.distributed.group.WORLD)
-        run.model.register_comm_hook(state, default_hooks.reduce_scatter_hook)
+    if at == "backward" and step == 1:
+        register_hook(run.model)
 
 
 def act_inner(at, step, run):
@@ -417,9 +438,14 @@ def shared_folder():
     return name[0]
 
 
-def train(kind="plain", steps=4, clip=None, accumulate=1, sync=True, optimizer="adamw", set_to_none=True, act=None, scaler=False, offload=False, **kwargs):
+def train(kind="plain", steps=4, clip=None, accumulate=1, sync=True, optimizer="adamw", set_to_none=True, act=None, scaler=False, offload=False, says=None,
+          **kwargs):
     """act: what happens between, the end of a name act_..."""
     warnings.filterwarnings("ignore", category=FutureWarning)
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("raylet_c.train").addHandler(handler)
     run = Run(kind, optimizer, scaler, offload, **kwargs)
     act = globals()["act_" + act] if act else lambda *_: None
     for step in range(steps):
@@ -433,15 +459,57 @@ def train(kind="plain", steps=4, clip=None, accumulate=1, sync=True, optimizer="
             run.seen.append(run.model.clip_grad_norm_(clip).item())
         run.step(set_to_none)
         act("step", step, run)
+    logging.getLogger("raylet_c.train").removeHandler(handler)
     root = run.model.__dict__.get("_rc_root")
     buffers = {k: b.clone() for k, b in run.model.named_buffers()}
-    return {"losses": run.seen, "weights": run.weights(rank0_only=False), "buffers": buffers, "ours": root is not None,
+    return {"losses": run.seen, "weights": run.weights(rank0_only=False), "buffers": buffers, "ours": root is not None, "said": said,
             "grad bytes": sum(u.grad_chunk * u.spec.dtype.itemsize for u in root.model.units) if root else None}
+
+
+def one_process(orig):
+    """(norms of clip_grad_norm_, those of one process that has the ranks' batches)"""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model, alone = wrapped("tied", orig=orig), build("tied")[0]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, alone)]
+    data = [torch.Generator().manual_seed(10 + r) for r in range(dist.get_world_size())]
+    norms = []
+    for step in range(3):
+        batches = [batch("tied", d) for d in data]
+        loss_of(model, *batches[dist.get_rank()]).backward()
+        (sum(loss_of(alone, *b) for b in batches) / len(batches)).backward()
+        norms.append((model.clip_grad_norm_(0.5).item(), nn.utils.clip_grad_norm_(alone.parameters(), 0.5).item()))
+        for opt in optimizers:
+            opt.step()
+            opt.zero_grad()
+    assert isinstance(model, FullyShardedDataParallel) and model._rc_root
+    return norms
+
+
+def lone_state_dict(seconds):
+    """Rank 0 alone asks for the full state, the other goes on with training: what each is told, and after how long."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
+    model = FullyShardedDataParallel(build("plain")[0], process_group=group, device_id=torch.device("cpu"))
+    data = torch.Generator().manual_seed(1)
+    loss_of(model, *batch("plain", data)).backward()
+    begin = time.monotonic()
+    try:
+        if dist.get_rank() == 0:
+            model.state_dict()
+        else:
+            loss_of(model, *batch("plain", data))
+    except Exception as error:
+        return str(error), time.monotonic() - begin
+    return None, time.monotonic() - begin
 
 
 BOTH = [dict(orig=False), dict(orig=True)]
 
-# A third entry: what torch's own is given instead, where it refuses on the CPU.
+# A third entry: what torch's own is given instead, where it refuses on the CPU or goes on with what it has gathered before.
 CASES = [
     ("whole model", dict(wrap="none")),
     ("whole model, bf16 weights", dict(wrap="none", bf16=True)),
@@ -474,7 +542,7 @@ CASES = [
     ("SHARD_GRAD_OP", dict(strategy="SHARD_GRAD_OP")),
     ("SHARD_GRAD_OP, tied, evaluation", dict(strategy="SHARD_GRAD_OP", kind="tied", act="evaluate")),
     ("SHARD_GRAD_OP, full parameters", dict(strategy="SHARD_GRAD_OP", act="summon")),
-    ("SHARD_GRAD_OP, forward between backward and step", dict(strategy="SHARD_GRAD_OP", act="forward_between")),
+    ("SHARD_GRAD_OP, forward between backward and step", dict(strategy="SHARD_GRAD_OP", act="forward_between"), dict(act=None)),
     ("SHARD_GRAD_OP, no_sync", dict(strategy="SHARD_GRAD_OP", accumulate=2)),
     ("activation checkpoints", dict(checkpoint="plain")),
     ("activation checkpoints, reentrant", dict(checkpoint="reentrant", kind="vit")),
@@ -498,13 +566,14 @@ CASES = [
     ("full state dicts, tied", dict(act="state_dict", kind="tied")),
     ("sharded state dicts", dict(act="sharded_state_dict")),
     ("checkpoints on disk", dict(act="disk")),
-    ("forward between backward and step", dict(act="forward_between")),
+    ("forward between backward and step", dict(act="forward_between"), dict(act=None)),
     ("gradients held by the user", dict(act="hold_grads")),
     ("two forward passes, two backward passes", dict(act="twice")),
     ("gradients of the user's own", dict(act="own_grads")),
     ("frozen and thawed", dict(act="freeze", optimizer="sgd")),
-    ("memory of parameters replaced", dict(act="replace")),
+    ("memory of parameters replaced", dict(act="replace"), dict(act="scale")),
     ("apply()", dict(act="apply")),
+    ("an exception in forward", dict(act="error"), dict(act=None)),
     ("an inner instance alone", dict(act="inner")),
 ]
 CASES = [(name + (", original parameters" if more["orig"] else ""), dict(kwargs, **more), *stock) for name, kwargs, *stock in CASES for more in BOTH]
@@ -517,6 +586,16 @@ CASES += [
     ("lora, accumulation with communication", dict(orig=True, kind="lora", accumulate=2, sync=False)),
     ("frozen embedding", dict(orig=True, kind="frozen_embed")),
 ]
+# Left to torch, with a line that says why.
+CASES += [
+    ("NO_SHARD", dict(strategy="NO_SHARD", says="sharding_strategy=NO_SHARD is not served")),
+    ("HYBRID_SHARD", dict(strategy="HYBRID_SHARD", says="sharding_strategy=HYBRID_SHARD is not served")),
+    ("channels last", dict(kind="resnet", channels_last=True, says="parameters that are not contiguous (")),
+    ("a communication hook", dict(hook=True, says="register_comm_hook is not served")),
+    ("a communication hook in the middle", dict(act="comm_hook", says="goes back to torch's own here: register_comm_hook")),
+    ("a communication hook in the middle, original parameters", dict(act="comm_hook", orig=True,
+                                                                     says="goes back to torch's own here: register_comm_hook")),
+]
 OTHER_RANKS = ("whole model", "odd sizes", "odd sizes, original parameters", "qwen2, tied", "lora")
 
 
@@ -528,7 +607,17 @@ def compare(ranks, kwargs, stock, ours):
     for result in (stock, ours):
         if isinstance(result, Exception):
             raise result
-    assert ours[0]["ours"] == (ranks > 1) and not stock[0]["ours"], "the run was not the engine's"
+    says = kwargs.get("says") or "one rank (which shards nothing)"
+    assert not stock[0]["ours"]
+    for result in ours:
+        if ranks == 1 or "says" in kwargs:
+            assert not result["ours"] and len(result["said"]) == 1 and says in result["said"][0], "it was said: %s" % result["said"]
+        else:
+            assert result["ours"] and not result["said"], "the run was not the engine's: %s" % result["said"]
+            if kwargs.get("kind") == "lora":
+                trained = sum(v.numel() * v.element_size() for k, v in result["weights"].items() if k.endswith((".a", ".b")))
+                # A rank has at most all of a unit's; alignment adds a little.
+                assert result["grad bytes"] <= trained + 4 * 512, "gradients take %d bytes, trained are %d" % (result["grad bytes"], trained)
     # In another order of summation the last bit may differ: torch's reduction over gloo is in ring order.
     exact = ranks <= 2
     for r in range(ranks):
@@ -541,6 +630,27 @@ def compare(ranks, kwargs, stock, ours):
                 b = ours[r][what][key]
                 assert same(a, b) if exact else torch.allclose(a.float(), b.float(), rtol=1e-3, atol=2e-3), (
                     "%s of %s differ by %g" % (what, key, (a.float() - b.float()).abs().max()))
+
+
+def results(what, cases):
+    for result in _ranks.run("fsdp1_test:" + what, 2, True, cases, timeout=200):
+        if isinstance(result, Exception):
+            raise result
+        yield result
+
+
+def check_norms():
+    for case in results("one_process", [dict(orig=False), dict(orig=True)]):
+        for ours, alone in case[0] + case[1]:
+            assert abs(ours - alone) <= 1e-5 * alone, "the norm is %r, of one process %r" % (ours, alone)
+
+
+def check_lone():
+    limit = 5
+    for case in results("lone_state_dict", [dict(seconds=limit)]):
+        for rank, (error, seconds) in enumerate(case):
+            assert error and seconds < 4 * limit, "rank %d was told %s after %g s" % (rank, error, seconds)
+        assert "the root" in case[1][0], "rank 1 was told %s" % case[1][0]
 
 
 def main():
@@ -566,6 +676,17 @@ def main():
                 print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
                 told = str(error)
                 print("not ok %d - %s" % (number, sentence), flush=True)
+    for sentence, check in (("the norm of clip_grad_norm_ is that of one process", check_norms),
+                            ("a full state dict that rank 0 asks for alone ends with an error on all ranks, within the group's timeout", check_lone)):
+        if only in sentence:
+            number += 1
+            try:
+                check()
+                print("ok %d - FullyShardedDataParallel: %s" % (number, sentence), flush=True)
+            except Exception as error:
+                failed += 1
+                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:]), end="")
+                print("not ok %d - FullyShardedDataParallel: %s" % (number, sentence), flush=True)
     print("1..%d" % number)
     sys.exit(1 if failed else 0)
 

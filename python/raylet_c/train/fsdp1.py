@@ -416,6 +416,7 @@ class _Handle(FlatParamHandle):
     """A handle whose parameters the engine gathers. Original parameters have their gradients by themselves; torch's methods, called between
     steps, expect that they are views of the flat parameter's."""
 
+    @torch.no_grad()
     def _writeback_orig_params(self):
         wrote = False
         flat = self.flat_param
@@ -436,6 +437,7 @@ class _Handle(FlatParamHandle):
         if self.sharded_grad is not None:
             super()._use_sharded_grad_views()
 
+    @torch.no_grad()
     def collect_grads(self):
         """The flat gradient of what the original parameters have; None when they have none."""
         flat = self.flat_param
@@ -449,6 +451,7 @@ class _Handle(FlatParamHandle):
                 whole[part.offset_in_shard : part.offset_in_shard + part.numel_in_shard].copy_(grad)
         return whole
 
+    @torch.no_grad()
     def unshard_grad(self):
         flat, unsharded = self.flat_param, self.flat_param.data
         flat.data = flat._local_shard  # a gradient has to be of its parameter's size
@@ -457,6 +460,9 @@ class _Handle(FlatParamHandle):
         super().unshard_grad()
 
     def reshard_grad(self):
+        if self.flat_param._saved_grad_shard is None:  # none on this rank
+            for param in self.flat_param._params:
+                param.grad = None
         super().reshard_grad()
         self.flat_param.grad = None
 
