@@ -20,6 +20,8 @@ typedef struct unit {
 	Py_ssize_t count;
 	rc_dtype grad_type;
 	int gradients;       /* how many have gradients */
+	rc_piece *parts;     /* a flat parameter's gradient pieces: piece.full elements into their parameter's gradient; NULL: one each */
+	size_t part_count;
 	int arrived;         /* in this backward pass */
 	bool gathered;       /* modules hold the gathered parameters */
 	PyObject *complete;  /* called with the unit's index when all gradients have arrived */
@@ -88,8 +90,11 @@ static int engine_clear(PyObject *self)
 {
 	engine *e = (engine *)self;
 
-	for (int i = 0; i < e->count; i++)
+	for (int i = 0; i < e->count; i++) {
 		release_params(&e->units[i]);
+		free(e->units[i].parts);
+		e->units[i].parts = NULL;
+	}
 	Py_CLEAR(e->stream);
 	return 0;
 }
@@ -286,7 +291,8 @@ static PyObject *engine_add_unit(PyObject *self, PyObject *args)
 	return PyLong_FromLong(index);
 }
 
-/* set_gradient(unit, pieces, chunk, flat) */
+/* set_gradient(unit, pieces, chunk, flat). flat: (place, skipped, count, count); a parameter's gradient may lie in several pieces, of which
+ * the first skips nothing of it and each next what those before hold. */
 static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 {
 	unsigned long long chunk;
@@ -294,14 +300,23 @@ static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 	rc_piece *pieces;
 	size_t count;
 	rc_error error;
-	int index, flat, rc;
+	int index, flat;
+	unit *u;
 
-	if (!PyArg_ParseTuple(args, "iOKp", &index, &list, &chunk, &flat) || !(pieces = to_pieces(list, &count)))
+	if (!PyArg_ParseTuple(args, "iOKp", &index, &list, &chunk, &flat) || !(u = unit_at((engine *)self, index)) ||
+	    !(pieces = to_pieces(list, &count)))
 		return NULL;
-	rc = rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, flat, &error);
-	free(pieces);
-	if (rc)
+	if (rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, flat, &error)) {
+		free(pieces);
 		return rc_raise(&error);
+	}
+	free(u->parts);
+	u->parts = NULL;
+	u->part_count = count;
+	if (flat)
+		u->parts = pieces;
+	else
+		free(pieces);
 	Py_RETURN_NONE;
 }
 
@@ -612,6 +627,29 @@ static PyObject *engine_expect(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* The address of each piece's gradient, from those of the parameters. NULL with an exception. */
+static const void **parts_of(const unit *u, const void *const *gradients, rc_dtype type)
+{
+	const void **parts = calloc(u->part_count + 1, sizeof *parts);
+	Py_ssize_t at = -1;
+
+	if (!parts) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	for (size_t i = 0; i < u->part_count; i++) {
+		at += u->parts[i].full == 0;
+		if (at < 0 || at >= u->gradients) {
+			PyErr_Format(PyExc_ValueError, "piece %zu is of gradient %zd, there are %d", i, at, u->gradients);
+			free(parts);
+			return NULL;
+		}
+		if (gradients[at])
+			parts[i] = (const char *)gradients[at] + u->parts[i].full * rc_dtype_size(type);
+	}
+	return parts;
+}
+
 /* reduce(unit, type, mean, before, after, replicate, into, add, grads): the gradients of the gathered parameters into the shard's. grads: None, or
  * tensors to take instead of `.grad`, in the order of the gradient pieces (None among them: zeros). */
 static PyObject *engine_reduce(PyObject *self, PyObject *args)
@@ -622,7 +660,8 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 	rc_reduce_rule rule = {0};
 	unsigned long long into;
 	PyObject *grads, **held = NULL;
-	const void **pointers = NULL;
+	const void **pointers = NULL, **parts = NULL;
+	rc_dtype grad_type;
 	rc_stream stream;
 	rc_error error;
 	unit *u;
@@ -668,9 +707,11 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 		if (PyErr_Occurred())
 			goto done;
 	}
+	grad_type = grads == Py_None ? u->grad_type : rule.type;
+	if (u->parts && !(parts = parts_of(u, pointers, grad_type)))
+		goto done;
 	Py_BEGIN_ALLOW_THREADS
-	rc = rc_engine_reduce(e->engine, index, pointers, grads == Py_None ? u->grad_type : rule.type, &rule,
-	                      (void *)(uintptr_t)into, add, stream, &error);
+	rc = rc_engine_reduce(e->engine, index, parts ? parts : pointers, grad_type, &rule, (void *)(uintptr_t)into, add, stream, &error);
 	Py_END_ALLOW_THREADS
 	if (rc)
 		rc_raise(&error);
@@ -682,6 +723,7 @@ done:
 		Py_XDECREF(held[i]);
 	free(held);
 	free(pointers);
+	free(parts);
 	if (rc)
 		return NULL;
 	Py_RETURN_NONE;

@@ -12,18 +12,12 @@ import torch
 
 from raylet_c import _train
 
+from .layout import ALIGN, RING_BUCKETS, RING_SLOTS, up
+
 log = logging.getLogger("raylet_c.train")
 
-ALIGN = 32  # elements between pieces: whole 64-byte lines in 16-bit types
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-RING_SLOTS = 2
-RING_BUCKETS = 2
-
 watchers = []  # called with each Model that begins a step
-
-
-def _up(n: int, to: int = ALIGN) -> int:
-    return -(-n // to) * to
 
 
 @dataclass
@@ -55,7 +49,8 @@ class UnitSpec:
     param_dtype: torch.dtype  # of the gathered parameters
     reduce_dtype: torch.dtype  # of gradient messages
     alone: bool  # has memory of its own for gathered parameters: other units are used inside it, or it stays gathered after forward
-    flat: bool = False  # one piece, many tensors: gradients of all go into one flat gradient
+    flat: bool = False  # one piece, many tensors
+    compact: bool = False  # flat: its gradient holds only what is trained, see Unit.grad_parts; else all, at the places of the flat parameter
 
 
 @dataclass(eq=False)
@@ -72,6 +67,7 @@ class Unit:
     grad: Optional[torch.Tensor] = None  # [grad_chunk] of dtype; its storage is freed while no gradient is wanted
     grad_chunk: int = 0
     grad_offsets: List[int] = field(default_factory=list)  # of each piece, -1 without
+    grad_parts: List[Tuple[int, int, int]] = field(default_factory=list)  # compact: (tensor, offset, elements) of this rank's, in order
     entered: bool = False  # modules hold the gathered parameters
     in_backward: bool = False
     reduced: int = 0  # gradients that had arrived in this backward pass when they were reduced
@@ -149,8 +145,8 @@ class Model:
         for piece in spec.pieces:
             offsets.append(chunk)
             full_offsets.append(full)
-            chunk += _up(piece.count)
-            full += _up(piece.count * self.ranks)
+            chunk += up(piece.count)
+            full += up(piece.count * self.ranks)
         return chunk, offsets, full, full_offsets
 
     def _window(self, size: int) -> torch.Tensor:
@@ -159,7 +155,7 @@ class Model:
         return torch.frombuffer(window.memory, dtype=torch.uint8)
 
     def _shards(self, specs, layouts):
-        sizes = [_up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
         if self.cuda:
             memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
         else:
@@ -171,7 +167,7 @@ class Model:
 
     def _make_buckets(self, specs, layouts):
         """CPU: one bucket for all, in a window. GPU: some in turn for units that share slots; the others get memory when they reduce."""
-        sizes = [(s.alone, s.reduce_dtype.itemsize * c) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + ALIGN * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
         largest = max([n for alone, n in sizes if not (alone and self.cuda)], default=0)
         self._ring = [self.engine.add_bucket() for _ in range(RING_BUCKETS if self.cuda else 1)]
         for bucket in self._ring if largest else ():
@@ -213,16 +209,19 @@ class Model:
             hook.remove()
         chunk, offsets, pieces = 0, [], []
         if spec.flat:
-            chunk = spec.pieces[0].count if any(trained) else 0  # not aligned: chunks follow each other as in the flat parameter
             offsets = [0]
-            pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
+            if spec.compact:
+                pieces, chunk, unit.grad_parts = self._compact(spec, trained)
+            elif any(trained):
+                chunk = spec.pieces[0].count  # not aligned: chunks follow each other as in the flat parameter
+                pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
         else:
             on_pieces = {t.piece for t, on in zip(spec.tensors, trained) if on}
             for i, piece in enumerate(spec.pieces):
                 offsets.append(chunk if i in on_pieces else -1)
                 if i in on_pieces:
                     pieces.append((chunk, 0, piece.count, piece.total))
-                    chunk += _up(piece.count)
+                    chunk += up(piece.count)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
         unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
@@ -235,6 +234,28 @@ class Model:
             tensor.requires_grad_(on)
         unit.hooks = [t.register_post_accumulate_grad_hook(hook) for t, on in zip(unit.gathered, trained) if on]
         return True
+
+    def _compact(self, spec, trained):
+        """(pieces, elements of a chunk, parts of this rank): trained tensors of a flat parameter, cut where ranks' shards meet. Each rank's are
+        packed together, aligned to each other as the tensor's gradient is."""
+        count, align = spec.pieces[0].count, 16 // spec.param_dtype.itemsize
+        filled = [0] * self.ranks
+        cuts, parts = [], []
+        for i, (tensor, on) in enumerate(zip(spec.tensors, trained)):
+            done, whole = 0, tensor.shape.numel() if on else 0
+            if on and not whole:
+                cuts.append((0, 0, 0, 0))
+            while done < whole:
+                rank = (tensor.offset + done) // count
+                n = min(whole - done, (rank + 1) * count - tensor.offset - done)
+                at = filled[rank] + (done - filled[rank]) % align
+                cuts.append((rank, at, done, n))
+                if rank == self.rank:
+                    parts.append((i, at, n))
+                filled[rank] = at + n
+                done += n
+        chunk = up(max(filled))
+        return [(rank * chunk + at, skipped, n, n) for rank, at, skipped, n in cuts], chunk, parts
 
     # Running
 

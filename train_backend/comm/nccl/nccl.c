@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "train_backend/comm/comm_ops.h"
 #include "train_backend/comm/nccl/library.h"
@@ -302,6 +303,24 @@ static int begin(nccl *n, rc_tag tag, rc__call *call, rc_error *error)
 	return 0;
 }
 
+/* What a call brings to this rank at least. */
+static uint64_t takes(const nccl *n, const rc__call *call)
+{
+	uint64_t ranks = (uint64_t)n->comm.size;
+
+	switch (call->kind) {
+	case RC__ALL_GATHER:
+	case RC__REDUCE_SCATTER:
+		return (ranks - 1) * call->bytes;
+	case RC__ALL_REDUCE:
+		return 2 * (ranks - 1) * call->bytes / ranks;
+	case RC__BROADCAST:
+		return n->comm.rank == call->root ? 0 : call->bytes;
+	default:
+		return 0;
+	}
+}
+
 /* After it, with what it returned. */
 static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_error *error)
 {
@@ -317,6 +336,7 @@ static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_e
 		give_up(n, &reason);
 		return check_failed(n, error);
 	}
+	n->comm.taken += takes(n, call);
 	if (!n->grouped)
 		take_off(n, call, stream, true);
 	else if (n->group_count < GROUPED)
@@ -442,6 +462,16 @@ static int nccl_group_end(rc_comm *comm, rc_error *error)
 	for (int i = 0; i < n->group_count; i++)
 		take_off(n, &n->group[i].call, n->group[i].stream, true);
 	return 0;
+}
+
+static int nccl_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error)
+{
+	nccl *n = nccl_of(comm);
+	rc__call call = { .kind = RC__GRAPH };
+
+	if (begin(n, tag, &call, error))
+		return -1;
+	return end(n, &call, stream, RC__NCCL_OK, error);
 }
 
 static int nccl_check(rc_comm *comm, rc_error *error)
@@ -748,6 +778,7 @@ static const rc__comm_ops ops = {
 	.barrier = nccl_barrier,
 	.group_begin = nccl_group_begin,
 	.group_end = nccl_group_end,
+	.watch = nccl_watch,
 	.check = nccl_check,
 	.abort = nccl_abort,
 };
@@ -771,7 +802,7 @@ int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm
 		free(n);
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for a communicator");
 	}
-	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .blob = &n->blob, .blob_size = sizeof n->blob };
+	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(), .blob = &n->blob, .blob_size = sizeof n->blob };
 	snprintf(n->comm.transport, sizeof n->comm.transport, "nccl %d.%d.%d", library->version / 10000, library->version / 100 % 100,
 	         library->version % 100);
 	n->library = library;

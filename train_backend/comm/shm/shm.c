@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train_backend/comm/comm_ops.h"
 #include "train_backend/comm/shm/control.h"
@@ -19,7 +20,7 @@
 #include "train_backend/comm/shm/sum.h"
 
 enum {
-	HALF = 1 << 20,  /* bytes of half a bounce memory: stays in the caches */
+	HALF = 2 << 20,  /* bytes of half a bounce memory: stays in the caches */
 	SMALL = 4096,    /* an all-reduce up to here is summed whole by every rank: one meeting */
 	ALIGN = 64,
 	MAX_RANKS = 512,
@@ -149,6 +150,7 @@ static int shm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *rec
 			const char *from = lent(s, q);
 
 			memcpy((char *)recv + (size_t)q * bytes + begin, from ? from + begin : half_of(s, q), n);
+			comm->taken += n;
 		}
 		s->round++;
 	}
@@ -175,6 +177,7 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
 			size_t begin = min(q * piece->count, piece->total), n = min(piece->count, piece->total - begin);
 
 			memcpy((char *)full + (piece->full + begin) * element, from + piece->chunk * element, n * element);
+			comm->taken += i ? n * element : 0;
 		}
 	}
 	return finish(s, error);
@@ -211,6 +214,7 @@ static int shm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void 
 			from[q] = base ? base + (rank * count + begin) * element : half_of(s, (int)q) + rank * share * element;
 		}
 		rc__sum((char *)recv + begin * element, from, comm->size, n, dtype, factor(s, op));
+		comm->taken += (ranks - 1) * n * element;
 		s->round++;
 	}
 	return finish(s, error);
@@ -260,6 +264,9 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 				void *to = small ? (char *)data + begin * element : (char *)from[comm->rank];
 
 				rc__sum(to, from, comm->size, min(slice, n - mine), dtype, factor(s, op));
+				comm->taken += (ranks - 1) * min(slice, n - mine) * element;
+			} else {
+				comm->taken += (n - min(slice, n - min(slice * (size_t)comm->rank, n))) * element;
 			}
 		}
 		s->round++;
@@ -295,6 +302,7 @@ static int shm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, in
 		}
 		if (!sends)
 			memcpy((char *)data + begin, from ? from + begin : half_of(s, root), n);
+		comm->taken += sends ? 0 : n;
 		s->round++;
 	}
 	return finish(s, error);
@@ -311,6 +319,12 @@ static int shm_barrier(rc_comm *comm, rc_tag tag, rc_error *error)
 /* Nothing is queued here. */
 static int shm_group(rc_comm *comm, rc_error *error)
 {
+	return rc__control_check(&shm_of(comm)->control, error);
+}
+
+static int shm_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error)
+{
+	(void)tag, (void)stream;
 	return rc__control_check(&shm_of(comm)->control, error);
 }
 
@@ -496,6 +510,7 @@ static const rc__comm_ops ops = {
 	.barrier = shm_barrier,
 	.group_begin = shm_group,
 	.group_end = shm_group,
+	.watch = shm_watch,
 	.check = shm_check,
 	.abort = shm_abort,
 };
@@ -511,8 +526,8 @@ int rc_comm_shm_prepare(int rank, int size, double timeout, rc_comm **comm, rc_e
 	s = calloc(1, sizeof *s);
 	if (!s)
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for a communicator");
-	s->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .transport = "shm", .blob = &s->blob,
-	                     .blob_size = sizeof s->blob };
+	s->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(), .transport = "shm",
+	                     .blob = &s->blob, .blob_size = sizeof s->blob };
 	memcpy(s->blob.magic, magic, sizeof magic);
 	s->blob.version = VERSION;
 	s->blob.rank = rank;
