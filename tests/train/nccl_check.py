@@ -62,7 +62,7 @@ def operations():
             x = torch.randn(count * size, device="cuda").to(dtype)
             ours, theirs = torch.empty(count, device="cuda", dtype=dtype), torch.empty(count, device="cuda", dtype=dtype)
             for name, op in (("sum", dist.ReduceOp.SUM), ("avg", dist.ReduceOp.AVG)):
-                comm.reduce_scatter(x.data_ptr(), ours.data_ptr(), count, str(dtype), name, stream=stream(), unit="layers.0", phase="reduce")
+                comm.reduce_scatter(x.data_ptr(), ours.data_ptr(), count, str(dtype), name, stream(), "layers.0", "reduce")
                 if count:
                     dist.reduce_scatter_tensor(theirs, x, op)
                 assert torch.equal(ours, theirs), (count, dtype, name)
@@ -73,7 +73,7 @@ def operations():
                     assert torch.equal(a, b), (count, dtype, name)
             whole, want = (torch.empty(count * size, device="cuda", dtype=dtype) for _ in range(2))
             part = x[:count].clone()
-            comm.all_gather(part.data_ptr(), whole.data_ptr(), count * part.element_size(), stream=stream(), unit="layers.0", phase="forward")
+            comm.all_gather(part.data_ptr(), whole.data_ptr(), count * part.element_size(), stream(), "layers.0", "forward")
             if count:
                 dist.all_gather_into_tensor(want, part)
                 assert torch.equal(whole, want), (count, dtype)
