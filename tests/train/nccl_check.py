@@ -29,6 +29,15 @@ def stream():
     return torch.cuda.current_stream().cuda_stream
 
 
+def tensor_at(address, count):
+    """GPU memory of f32 as a tensor; it does not keep it alive."""
+
+    class Memory:
+        __cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3}
+
+    return torch.as_tensor(Memory(), device="cuda")
+
+
 def connect(timeout=60.0):
     return comms.connect(None, "cuda", timeout)
 
@@ -114,17 +123,16 @@ def windows():
         part = torch.empty((1 << 20) // comm.size, device="cuda")
         # Both sides in the window: the send part behind, the whole in front.
         half = 4 << 20
-        torch.cuda.cudart().cudaMemcpy(window.address + half, send.data_ptr(), half // comm.size, 3)
+        memory = tensor_at(window.address, (8 << 20) // 4)
+        memory[1 << 20 : (1 << 20) + part.numel()].copy_(send[: part.numel()])
         comm.all_gather(window.address + half, window.address, half // comm.size, stream=stream(), unit="window")
-        whole = torch.empty(1 << 20, device="cuda")
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaMemcpy(whole.data_ptr(), window.address, half, 3)
+        whole = memory[: 1 << 20].clone()
         want = torch.arange(1.0, comm.size + 1, device="cuda").repeat_interleave((1 << 20) // comm.size)
         assert torch.equal(whole[: want.numel()], want)
         comm.reduce_scatter(window.address, part.data_ptr(), part.numel(), "f32", stream=stream())
         assert torch.equal(part, torch.full_like(part, comm.size * (comm.rank + 1.0)))
         torch.cuda.synchronize()
-        del window
+        del window, memory
         comm.close()
         if i == 1:
             free = torch.cuda.mem_get_info()[0]
