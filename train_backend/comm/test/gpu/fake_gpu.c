@@ -84,7 +84,13 @@ API cuDeviceGetAttribute(int *value, int attribute, int device) { (void)attribut
 API cuDevicePrimaryCtxRetain(void **ret, int device) { (void)device; *ret = &context; return 0; }
 API cuCtxSetCurrent(void *ctx) { return ctx == &context ? 0 : 201; }
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = *greatest = 0; return 0; }
-API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { (void)flags; (void)priority; *stream = calloc(1, sizeof(fake_stream)); return 0; }
+API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+	(void)flags;
+	(void)priority;
+	*stream = calloc(1, sizeof(fake_stream));
+	return 0;
+}
 API cuStreamDestroy_v2(void *stream) { free(stream); return 0; }
 API cuStreamIsCapturing(void *stream, int *status) { *status = stream && ((fake_stream *)stream)->capturing; return 0; }
 API cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
@@ -92,14 +98,31 @@ API cuStreamWaitEvent(void *stream, void *e, unsigned flags) { (void)stream; (vo
 API cuEventCreate(void **e, unsigned flags) { (void)flags; *e = calloc(1, sizeof(event)); return 0; }
 API cuEventDestroy_v2(void *e) { free(e); return 0; }
 API cuEventQuery(void *e) { return ((event *)e)->captured ? CAPTURED_EVENT : done(((event *)e)->after) ? 0 : NOT_READY; }
-API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) { (void)stream; memmove((void *)to, (void *)from, bytes); return 0; }
-API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream) { (void)stream; memset((void *)to, value, bytes); return 0; }
+API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+	(void)stream;
+	memmove((void *)to, (void *)from, bytes);
+	return 0;
+}
+API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream)
+{
+	(void)stream;
+	memset((void *)to, value, bytes);
+	return 0;
+}
 API cuMemAlloc_v2(uint64_t *memory, size_t bytes) { *memory = (uint64_t)malloc(bytes); return 0; }
 API cuMemFree_v2(uint64_t memory) { free((void *)memory); return 0; }
 API cuModuleLoadData(void **module, const void *image) { (void)module; (void)image; return 1; }
 API cuModuleUnload(void *module) { (void)module; return 0; }
 API cuModuleGetFunction(void **function, void *module, const char *name) { (void)function; (void)module; (void)name; return 1; }
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *f, int threads, size_t bytes) { (void)f; (void)threads; (void)bytes; *blocks = 1; return 0; }
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *f, int threads, size_t bytes)
+{
+	(void)f;
+	(void)threads;
+	(void)bytes;
+	*blocks = 1;
+	return 0;
+}
 API cuLaunchKernel(void) { return 1; }
 
 API cuEventRecord(void *e, void *stream)
@@ -133,7 +156,14 @@ API ncclGroupStart(void) { in_group = true; return 0; }
 API ncclGroupEnd(void) { in_group = false; return 0; }
 API ncclMemAlloc(void **memory, size_t bytes) { *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); return 0; }
 API ncclMemFree(void *memory) { free(memory); return 0; }
-API ncclCommRegister(void *c, void *memory, size_t bytes, void **handle) { (void)c; (void)memory; (void)bytes; *handle = malloc(1); return 0; }
+API ncclCommRegister(void *c, void *memory, size_t bytes, void **handle)
+{
+	(void)c;
+	(void)memory;
+	(void)bytes;
+	*handle = malloc(1);
+	return 0;
+}
 API ncclCommDeregister(void *c, void *handle) { (void)c; free(handle); return 0; }
 API ncclCommDestroy(void *c) { (void)c; return 0; }
 API ncclCommAbort(void *c) { atomic_store(&((comm *)c)->aborted, true); return 0; }
