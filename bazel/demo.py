@@ -2,7 +2,7 @@
 
 For each Ray release: a stock head without CPUs, then the main job (examples/train_qwen2_fsdp.py, two CPU ranks) on a stock
 worker node and on ours, one after the other, both started by `ray start`. Ours gets its daemon through the wheel and
-`raylet-c enable`, which is undone at the end. Prints a line per training step, loss, checkpoint, and what each node cost.
+`raylet-c enable`, which is undone at the end, and with it the FSDP engine in place of torch's run time. Prints a line per training step, loss, checkpoint, and what each node cost.
 
 All processes carry RAYLET_C_DEMO=<unique> in their environment; at the end those, and no others, are ended, by pid.
 """
@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import uuid
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MARK = "RAYLET_C_DEMO=" + uuid.uuid4().hex
 HEAD_IP, NODE_IP = "127.0.0.70", "127.0.0.71"
-STEP = re.compile(r"(epoch \d+ step +\d+ loss [\d.]+ +\d+ ms)")
+STEP = re.compile(r"(epoch \d+ step +\d+ loss [\d.]+ +(\d+) ms)")
 RESULT = re.compile(r"^(seconds|loss|checkpoint) (.*)$")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -119,17 +120,19 @@ def job(venv, env, address, storage):
     command = [venv + "/bin/python", ROOT + "/examples/train_qwen2_fsdp.py", "--cpu", "--address", address, "--storage", storage, "--epochs", "2"]
     env = dict(env, RAY_DEDUP_LOGS="0")
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    results, lines, shown = {}, [], set()
+    results, lines, shown, times = {}, [], set(), []
     for line in process.stdout:
         lines = (lines + [line])[-60:]
         step, result = STEP.search(line), RESULT.match(line)
         if step and step.group(1) not in shown:  # head and node share a session folder, and so both forward each line
             shown.add(step.group(1))
+            times.append(int(step.group(2)))
             print("    " + step.group(1), flush=True)
         if result:
             results[result.group(1)] = result.group(2)
-    if process.wait() or set(results) != {"seconds", "loss", "checkpoint"}:
+    if process.wait() or set(results) != {"seconds", "loss", "checkpoint"} or not times:
         raise Failed("the job ended with %d:\n%s" % (process.returncode, "".join(lines)))
+    results["step"] = statistics.median(times)
     return results
 
 
@@ -145,6 +148,7 @@ def on_node(venv, env, address, name, keep):
     before = cpu_seconds(raylet)
     results = job(venv, env, address, os.path.join(keep, name))
     cost["job"] = float(results["seconds"])
+    cost["step"] = results["step"]
     cost["cpu"] = cpu_seconds(raylet) - before
     print("    loss %s\n    checkpoint %s" % (results["loss"], results["checkpoint"]), flush=True)
     end_node()
@@ -188,7 +192,8 @@ def demonstrate(wheel, release):
 
 
 ROWS = [("ray start", "`ray start` of the node, s", "%.1f"), ("memory", "daemon's memory when idle, MB (PSS)", "%.1f"),
-        ("job", "the job, s", "%.1f"), ("cpu", "daemon's CPU time during the job, s", "%.2f")]
+        ("job", "the job, s", "%.1f"), ("step", "a training step, ms (median)", "%.0f"),
+        ("cpu", "daemon's CPU time during the job, s", "%.2f")]
 
 
 def table(all_costs):

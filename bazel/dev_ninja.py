@@ -63,9 +63,14 @@ def train_backend(root, build, flags, variant, out, tests, default):
     fake_flags = flags["FAKE_DRIVER_FLAGS"] + flags["FAKE_DRIVER_LINK_FLAGS"] + (["-fsanitize=address"] if variant == "asan" else [])
     out.append("rule fake_driver\n  command = g++ -shared %s -I%s $in -o $out\n  description = link $out" % (" ".join(fake_flags), root))
     out.append("build %s: fake_driver %sfake_driver.cc | %s/kernels/kernels.cu" % (fake, kernel_tests, top))
+    # A driver and an NCCL in which collectives only count, for the test of comm/nccl/: one source, two names.
+    gpu, gpus = top + "/comm/test/gpu/fake_gpu.c", [build + "/test/fake_gpu/" + name for name in ("libcuda.so.1", "libnccl.so.2")]
+    out.append("rule fake_gpu\n  command = gcc $cflags -fPIC -fvisibility=hidden -shared -Wl,-soname,$soname $in -o $out")
+    for path in gpus:
+        out.append("build %s: fake_gpu %s | %s\n  soname = %s" % (path, gpu, top + "/comm/test/fake_gpu.h", os.path.basename(path)))
     for source in sorted(glob.glob(top + "/*/test/*.c")):
         name = "%s/test/%s_%s" % (build, source.split("/")[-3], os.path.basename(source)[:-2])
-        needs = " || " + fake if source.startswith(kernel_tests) else ""
+        needs = " || " + fake if source.startswith(kernel_tests) else " || " + " ".join(gpus) if source == top + "/comm/test/nccl.c" else ""
         out.append("build %s: link %s %s%s" % (name, compile_one(source), " ".join(below), needs))
         tests.append(name)
         out.append("build test-%s: phony %s" % (os.path.basename(name), name))

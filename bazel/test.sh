@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Sets up what is missing, builds, and runs the tests.
 #
-#   bazel/test.sh          unit tests, the same under ASan + UBSan and under TSan, ten seconds of each fuzz target, and 25 of
-#                          the acceptance cases and one field report on each Ray release: 15 minutes on two cores
+#   bazel/test.sh          unit tests, the same under ASan + UBSan and under TSan, training on CPU ranks against torch's own FSDP,
+#                          ten seconds of each fuzz target, and 25 of the acceptance cases and one field report on each Ray
+#                          release: 25 minutes on two cores
 #   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
 #   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release
 #
@@ -114,6 +115,25 @@ field() { # release, environment, pattern
 	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --only "$3" --logs "$out/field-$1-logs" | tee "$out/field-$1.tap"
 }
 
+# The FSDP engine against torch's own, on CPU ranks of this host. What needs GPUs cannot run here.
+train() {
+	local test name
+	$bazel build ${BAZEL_FLAGS:-} //train_backend/module:_train.abi3.so >>"$out/build.log" 2>&1
+	for test in tests/train/*_test.py; do
+		name=$(basename "$test" .py)
+		case $name in
+		ray_test | frameworks_test) [ "$mode" = --all ] || continue ;;
+		esac
+		RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" HOME="$out/home" nice .venv-2.60.0/bin/python "$test" >"$out/train-$name.tap" 2>&1
+		case $? in
+		0 | 1) ;;
+		*) not_ok "train-$name" "$test ended with an error" ;;
+		esac
+		grep -v '^ok' "$out/train-$name.tap"
+	done
+	for test in tests/train/*_check.py; do echo "ok - $test # SKIP needs GPUs" | tee -a "$out/train-gpu.tap"; done
+}
+
 stage "set up"
 if [ "$mode" = --fast ]; then bazel/setup.sh build || exit 1; else bazel/setup.sh || exit 1; fi
 stage "build and unit tests"
@@ -127,6 +147,9 @@ if [ "$mode" != --fast ]; then
 	# The child of a vfork tells its parent by shared memory what failed before exec; TSan makes a fork of it.
 	echo "TSan: left out are procs_process_test and procs_pool_test: TSan turns vfork into fork"
 	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/... //train_backend/...
+	stage "training"
+	mkdir -p "$out/home"
+	train
 	stage "fuzz targets"
 	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
 	stage "acceptance cases"

@@ -67,7 +67,7 @@ def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), lo
     """The code prints `want`; what it logs holds `log` and is one line (or none)."""
     with tempfile.TemporaryDirectory() as top:
         tree = dict(FILES)
-        for name in ("fsdp1", "fsdp2"):
+        for name in ("fsdp1", "fsdp2", "optim"):
             tree["raylet_c/train/%s.py" % name] = FACE.format(install="pass")
         tree.update(files)
         tree["torch/__init__.py"] = DEVICE + tree["torch/__init__.py"]

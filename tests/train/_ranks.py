@@ -34,7 +34,7 @@ def run(what, ranks, ours, cases, timeout=300, env=None):
     mode = "ours" if ours else "stock"
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1",
-                           PYTHONPATH=python_path(), RANKS_FOLDER=folder, **(env or {}))
+                           RANKS_FOLDER=folder, **dict({"PYTHONPATH": python_path()}, **(env or {})))
         processes, logs = [], []
         for rank in range(ranks):
             logs.append(open(os.path.join(folder, "%d.log" % rank), "w+"))

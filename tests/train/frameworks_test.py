@@ -1,6 +1,8 @@
 """Hugging Face Accelerate and Trainer, and Lightning, with their FSDP settings on CPU ranks: the engine's losses against torch's own.
 
     python tests/train/frameworks_test.py [TEXT]      only cases whose name holds TEXT; a framework that is missing is skipped
+
+They allow FSDP on accelerators only. That check is lifted here, in torch's own run too; all else is theirs.
 """
 import importlib.util
 import sys
@@ -32,9 +34,19 @@ def rows(count):
     return torch.randint(0, 64, (count, 16), generator=torch.Generator().manual_seed(3))
 
 
+def allow_accelerate():
+    """Accelerate looks at how the processes were found to be connected; it is told what it would find with GPUs."""
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+
+    PartialState(cpu=True)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+
 def accelerate(version):
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
 
+    allow_accelerate()
     options = {"fsdp_version": version, "auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Qwen2DecoderLayer"]}
     if version == 1:
         options["use_orig_params"] = True
@@ -58,16 +70,18 @@ def accelerate(version):
 def trainer(version):
     from transformers import Trainer, TrainingArguments
 
+    allow_accelerate()
     losses = []
 
     class Noting(Trainer):
         def log(self, logs, *args, **kwargs):
             losses.append(logs.get("loss"))
 
-    config = {"version": version, "transformer_layer_cls_to_wrap": ["Qwen2DecoderLayer"]}
+    config = {"version": version, "transformer_layer_cls_to_wrap": ["Qwen2DecoderLayer"], "sync_module_states": False,
+              "cpu_ram_efficient_loading": False}
     with tempfile.TemporaryDirectory() as folder:
-        args = TrainingArguments(folder, use_cpu=True, per_device_train_batch_size=4, max_steps=STEPS, logging_steps=1, report_to=[], fsdp="full_shard auto_wrap",
-                                 fsdp_config=config, save_strategy="no", disable_tqdm=True, ddp_backend="gloo", seed=5)
+        args = TrainingArguments(folder, use_cpu=True, per_device_train_batch_size=4, max_steps=STEPS, logging_steps=1, report_to=[],
+                                 fsdp="full_shard auto_wrap", fsdp_config=config, save_strategy="no", disable_tqdm=True, ddp_backend="gloo")
         data = [{"input_ids": r, "labels": r} for r in rows(STEPS * 4 * 2)]
         Noting(model=small_model(), args=args, train_dataset=data).train()
     return losses, {}, engines()
@@ -75,6 +89,7 @@ def trainer(version):
 
 def lightning(kind):
     import lightning
+    from lightning.pytorch.trainer.connectors import accelerator_connector as connector
     from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
     losses = []
@@ -99,7 +114,11 @@ def lightning(kind):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.trainer.model.parameters(), lr=1e-2)
 
-    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1) if kind == "fully_shard" else FSDPStrategy(use_orig_params=True)
+    if kind == "fully_shard":
+        strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    else:
+        strategy = FSDPStrategy(use_orig_params=True)
+        connector._AcceleratorConnector._check_strategy_and_fallback = lambda self: None
     with tempfile.TemporaryDirectory() as folder:
         fit = lightning.Trainer(accelerator="cpu", devices=2, strategy=strategy, max_steps=STEPS, logger=False, enable_checkpointing=False,
                                 enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder)

@@ -265,7 +265,7 @@ class Check:
             count, offset = SIZES[variant % len(SIZES)], variant % 2
             cast = torch.zeros(count, dtype=FLOATS[variant % 4]) if variant % 3 else None
             grads = [wild(count, kinds[1], self.generator) for _ in range(3)]
-            want = [wild(count, kinds[0], self.generator), None, torch.zeros(count, dtype=kinds[2]), torch.zeros(count, dtype=kinds[2]), cast]
+            want = [wild(count, kinds[0], self.generator), None, *torch.zeros(2, count, dtype=kinds[2]), cast]
             got = [None if x is None else self.put(x, offset) for x in want]
             scalars = {name: torch.tensor([value]) for name, value in (("step_on_device", 0.0), ("grad_scale", 0.37), ("skip", 0.0))}
             placed = {name: self.put(x) for name, x in scalars.items()}
@@ -287,7 +287,8 @@ class Check:
             variant += 1
 
     def test_adamw_is_torchs(self):
-        for kind, (optimizer, decoupled) in itertools.product((torch.float32, torch.bfloat16), ((torch.optim.AdamW, True), (torch.optim.Adam, False))):
+        optimizers = (torch.optim.AdamW, True), (torch.optim.Adam, False)
+        for kind, (optimizer, decoupled) in itertools.product((torch.float32, torch.bfloat16), optimizers):
             param = torch.nn.Parameter(self.put(torch.randn(4096, generator=self.generator).to(kind)))
             ours = [param.detach().clone(), None, torch.zeros_like(param), torch.zeros_like(param), None]
             stock = optimizer([param], lr=1e-2, weight_decay=0.1, fused=True)
@@ -296,8 +297,9 @@ class Check:
                 param.grad = ours[1].clone()
                 stock.step()
                 self.adamw(self.fast, ours, step=step, decoupled=decoupled)
-            for name, want, got in zip(("param", "exp_avg", "exp_avg_sq"), (param.detach(), stock.state[param]["exp_avg"], stock.state[param]["exp_avg_sq"]),
-                                       (ours[0], ours[2], ours[3])):
+            state = stock.state[param]
+            for name, want, got in (("param", param.detach(), ours[0]), ("exp_avg", state["exp_avg"], ours[2]),
+                                    ("exp_avg_sq", state["exp_avg_sq"], ours[3])):
                 print("# %s %s, 10 steps, %s: %d of 4096 elements have other bits than torch's fused step, by %.3g at most" % (
                     optimizer.__name__, kind, name, differing(want, got)[0], (want.double() - got.double()).abs().max().item()))
                 if self.device != "cuda" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
@@ -308,7 +310,9 @@ class Check:
     def test_quantise(self):
         for kind, block, dtype, count in itertools.product((INT8, INT4, FP8), (32, 96, 256, 2048), FLOATS, (1, 33, 4099, 70001)):
             for feedback, add, offset in ((False, False, 0), (True, True, 0), (True, True, 1)):
-                x = wild(count, dtype, self.generator) if block == 96 else torch.randn(count, dtype=torch.float64, generator=self.generator).to(dtype)
+                x = torch.randn(count, dtype=torch.float64, generator=self.generator).to(dtype)
+                if block == 96:
+                    x = wild(count, dtype, self.generator)
                 lost = torch.randn(count, generator=self.generator) * 0.01 if feedback else None
                 residual = self.put(lost, offset) if feedback else None
                 size = quant_bytes(self.library, kind, count, block)
@@ -422,8 +426,9 @@ def bench(check):
             start = [source[0].data_ptr() + p[1] * source[0].element_size() for p in pieces]
             grads = (P * len(start))(*start)
             codes = CODES[source[0].dtype], CODES[target[0].dtype]
-            row("pack %s, times 1, %s" % (label, name), size * used, lambda: kernels.pack(layout, grads, codes[0], target[1], codes[1], 1.0))
-            row("pack %s, times 1/2, %s" % (label, name), size * used, lambda: kernels.pack(layout, grads, codes[0], target[1], codes[1], 0.5))
+            for scale in (1.0, 0.5):
+                row("pack %s, times %g, %s" % (label, scale, name), size * used,
+                    lambda: kernels.pack(layout, grads, codes[0], target[1], codes[1], scale))
     row("cast f32 to bf16", 6, lambda: kernels.cast(f32[0], F32, b16[0], BF16, n))
     row("torch: copy_ f32 to bf16", 6, lambda: b16[0].copy_(f32[0]))
     row("cast bf16 to f32", 6, lambda: kernels.cast(b16[0], BF16, f32[0], F32, n))
@@ -455,7 +460,8 @@ def bench(check):
     for kind, label, bytes_each in ((INT8, "int8", 1), (INT4, "int4", 0.5), (FP8, "fp8", 1)):
         packed = torch.zeros(quant_bytes(library, kind, n, 256), dtype=torch.uint8, device="cuda")
         row("quantize f32 to %s, blocks of 256" % label, 4 + bytes_each, lambda: kernels.quantize(kind, 256, f32[0], F32, n, None, packed))
-        row("quantize bf16 to %s with residual" % label, 10 + bytes_each, lambda: kernels.quantize(kind, 256, b16[1], BF16, n, f32[2], packed))
+        row("quantize bf16 to %s with residual" % label, 10 + bytes_each,
+            lambda: kernels.quantize(kind, 256, b16[1], BF16, n, f32[2], packed))
         row("dequantize %s, f32 +=" % label, 8 + bytes_each, lambda: kernels.dequantize(kind, 256, packed, f32[3], F32, n, True, 1.0))
         row("dequantize %s to bf16" % label, 2 + bytes_each, lambda: kernels.dequantize(kind, 256, packed, b16[0], BF16, n, False, 1.0))
     # Host time of a call, ctypes included; the last one is ctypes alone.
@@ -494,7 +500,6 @@ def main():
         with tempfile.TemporaryDirectory() as folder:  # compiled once, then taken from the cache
             kept = os.environ.get("XDG_CACHE_HOME")
             os.environ["XDG_CACHE_HOME"] = folder
-            ctypes.CDLL(None).setenv(b"XDG_CACHE_HOME", folder.encode(), 1)
             for what in ("compiled", "from the cache"):
                 start = time.perf_counter()
                 Kernels(library, "cuda")
@@ -506,8 +511,7 @@ def main():
         if options.device == "fake":
             fake = os.path.join(os.path.dirname(os.path.abspath(options.library)), "test", "fake", "libcuda.so.1")
             ctypes.CDLL(fake, mode=ctypes.RTLD_GLOBAL)  # is libcuda.so.1 from here on
-            ctypes.CDLL(None).setenv(b"RAYLET_C_NVRTC", fake.encode(), 1)
-            ctypes.CDLL(None).setenv(b"XDG_CACHE_HOME", b"/proc/nothing", 1)
+            os.environ.update(RAYLET_C_NVRTC=fake, XDG_CACHE_HOME="/proc/nothing")
         check = Check(library, options.device)
     names = [name for name in dir(check) if name.startswith("test_") and options.only in name]
     failed = 0

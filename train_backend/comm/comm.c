@@ -71,6 +71,11 @@ const char *rc_comm_transport(const rc_comm *comm)
 	return comm->transport;
 }
 
+uint64_t rc_comm_taken(const rc_comm *comm)
+{
+	return comm->taken;
+}
+
 int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error)
 {
 	if (connected(comm, error) || fits(comm, "window", bytes, 1, error))

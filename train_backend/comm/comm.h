@@ -12,6 +12,7 @@
 #define RC_COMM_COMM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "raylet-c/base/status.h"
 #include "train_backend/device/dtype.h"
@@ -26,7 +27,7 @@ typedef struct rc_tag {
 
 typedef enum rc_redop {
 	RC_SUM,
-	RC_AVG, /* the sum, then times 1 / ranks rounded once in the data type (shm: bf16 and f16 are summed in f32) */
+	RC_AVG, /* shm: the sum (bf16 and f16 in f32) times 1 / ranks, rounded once to the data type; nccl: its own average */
 } rc_redop;
 
 /* Start in two steps: prepare makes this rank's blob; whoever calls brings every rank the blobs of all (torch's store), and connect
@@ -43,13 +44,16 @@ int rc_comm_rank(const rc_comm *comm);
 int rc_comm_size(const rc_comm *comm);
 const char *rc_comm_transport(const rc_comm *comm); /* "shm", "nccl 2.28.9" */
 
+/* Bytes of other ranks' data that came to this rank since the start; nccl: what the calls move at least, whatever way it goes. */
+uint64_t rc_comm_taken(const rc_comm *comm);
+
 /* Memory that every rank can reach: collective, the same number of bytes on all ranks, zeroed, aligned to 4096, until destroy.
  * shm: operations on it need no copy in between. nccl: RC_E_UNSUPPORTED where the library cannot register memory. */
 int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error) RC_WARN_UNUSED;
 
 /* recv is [ranks][bytes]; send may be recv + rank * bytes. */
 int rc_comm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
-/* Gathers each piece to its place in full (see rc_piece). send is this rank's chunk of `chunk` elements of `element` bytes. shm: send
+/* Gathers each piece to its place in full (see rc_piece); nothing else of full is written, its padding neither. send is this rank's chunk of `chunk` elements of `element` bytes. shm: send
  * must lie in a window at the same offset on all ranks. Transports without it: RC_E_UNSUPPORTED (gather, then kernels/). */
 int rc_comm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t chunk, size_t element, const rc_piece *pieces, size_t count,
                           void *full, rc_error *error) RC_WARN_UNUSED;

@@ -28,6 +28,7 @@ struct rc_comm {
 	int rank, size;
 	double timeout; /* seconds */
 	bool connected;
+	uint64_t taken; /* bytes, see rc_comm_taken; counted by the transport */
 	char transport[32];
 	const void *blob; /* owned by the transport */
 	size_t blob_size;

@@ -109,7 +109,8 @@ static int driver_fail(rc_error *error, int result, const char *call)
 
 	driver.cuGetErrorName(result, &name);
 	driver.cuGetErrorString(result, &text);
-	return rc_fail(error, RC_E_SYSTEM, "CUDA driver: %s: %s (%s, code %d)", call, text ? text : "unknown error", name ? name : "no name", result);
+	return rc_fail(error, RC_E_SYSTEM, "CUDA driver: %s: %s (%s, code %d)", call, text ? text : "unknown error", name ? name : "no name",
+	               result);
 }
 
 /* Calls a driver function and makes an error of anything but success. Only after rc_cuda_open succeeded. */

@@ -443,8 +443,8 @@ static int build(const char *source, const char *name, const rc_nvrtc_target *ta
 	made.portable = best != target->major * 10 + target->minor;
 	snprintf(made.library, sizeof made.library, "NVRTC %d.%d", opened.major, opened.minor);
 	snprintf(architecture, sizeof architecture, "--gpu-architecture=%s_%d", made.portable ? "compute" : "sm", best);
-	snprintf(key, sizeof key, "%.100s %016llx %s %s %s %s\n", name, (unsigned long long)hash(source, strlen(source), HASH_START), made.library,
-	         options[0], options[1], options[2]);
+	snprintf(key, sizeof key, "%.100s %016llx %s %s %s %s\n", name, (unsigned long long)hash(source, strlen(source), HASH_START),
+	         made.library, options[0], options[1], options[2]);
 	cached = cache_folder(folder);
 	if (cached) {
 		snprintf(path, sizeof path, "%s/%016llx-%s%d", folder, (unsigned long long)hash(key, strlen(key), HASH_START),

@@ -29,6 +29,7 @@ typedef struct rc_nvrtc_code {
  * $HOME/.cache/raylet-c, keyed by source, options, architecture and NVRTC version. Without such a folder it compiles each time. A
  * damaged file is compiled anew; several processes may do so at once. RC_E_UNAVAILABLE: no NVRTC is found; the text says where was
  * looked. Compiling takes seconds. */
-int rc_nvrtc_build(const char *source, const char *name, const rc_nvrtc_target *target, rc_nvrtc_code *code, rc_error *error) RC_WARN_UNUSED;
+int rc_nvrtc_build(const char *source, const char *name, const rc_nvrtc_target *target, rc_nvrtc_code *code, rc_error *error)
+	RC_WARN_UNUSED;
 
 #endif

@@ -227,7 +227,8 @@ static int cpu_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t coun
 	return 0;
 }
 
-static int cpu_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream, rc_error *error)
+static int cpu_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream,
+                           rc_error *error)
 {
 	const rc__cpu_ops *cpu = kernels->cpu;
 	float values[TILE];

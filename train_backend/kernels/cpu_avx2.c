@@ -2,7 +2,7 @@
 #include "train_backend/kernels/internal.h"
 
 #ifdef RC__X86_SETS
-#pragma GCC optimize("O3,no-math-errno,no-trapping-math,fp-contract=off")
+#pragma GCC optimize("O3,no-trapping-math,fp-contract=off")
 #pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
 

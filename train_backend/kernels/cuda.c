@@ -326,7 +326,8 @@ static int cuda_scale(rc_kernels *kernels, void *data, rc_dtype type, size_t cou
 	return launch(kernels, SCALE, count, vector ? 8 * THREADS : THREADS, arguments, stream, error);
 }
 
-static int cuda_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream, rc_error *error)
+static int cuda_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t count, float *out, rc_stream stream,
+                            rc_error *error)
 {
 	unsigned slot = __atomic_fetch_add(&kernels->cuda->next_sum, 1, __ATOMIC_RELAXED) % SUM_SLOTS;
 	double *partials = (double *)kernels->cuda->sums + (size_t)slot * SUM_SLOT_BLOCKS;

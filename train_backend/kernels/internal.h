@@ -42,8 +42,8 @@ typedef struct rc__adamw_factors {
 typedef struct rc__backend {
 	int (*unshuffle)(rc_kernels *kernels, const rc_layout *layout, const void *gathered, void *full, size_t element, rc_stream stream,
 	                 rc_error *error);
-	int (*pack)(rc_kernels *kernels, const rc_layout *layout, const void *const *grads, rc_dtype from, void *packed, rc_dtype to, float scale,
-	            rc_stream stream, rc_error *error);
+	int (*pack)(rc_kernels *kernels, const rc_layout *layout, const void *const *grads, rc_dtype from, void *packed, rc_dtype to,
+	            float scale, rc_stream stream, rc_error *error);
 	int (*cast)(rc_kernels *kernels, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, rc_stream stream,
 	            rc_error *error);
 	int (*accumulate)(rc_kernels *kernels, void *sum, rc_dtype sum_type, const void *from, rc_dtype from_type, size_t count, float scale,

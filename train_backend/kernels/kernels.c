@@ -60,9 +60,11 @@ static int find_gaps(rc_layout *layout, rc_error *error)
 		const rc_piece *piece = &sorted[i];
 
 		if (piece->total > piece->count * (size_t)layout->ranks)
-			result = rc_fail(error, RC_E_INVALID, "layout: a parameter of %zu elements in %d chunks of %zu", piece->total, layout->ranks, piece->count);
+			result = rc_fail(error, RC_E_INVALID, "layout: a parameter of %zu elements in %d chunks of %zu", piece->total, layout->ranks,
+			                 piece->count);
 		else if (piece->count && (piece->chunk < end || piece->chunk > layout->chunk || piece->count > layout->chunk - piece->chunk))
-			result = rc_fail(error, RC_E_INVALID, "layout: a piece of %zu elements at %zu overlaps the one before it (to %zu) or leaves the chunk of %zu",
+			result = rc_fail(error, RC_E_INVALID,
+			                 "layout: a piece of %zu elements at %zu overlaps the one before it (to %zu) or leaves the chunk of %zu",
 			                 piece->count, piece->chunk, end, layout->chunk);
 		if (result || !piece->count)
 			continue;
@@ -76,7 +78,8 @@ static int find_gaps(rc_layout *layout, rc_error *error)
 	return result;
 }
 
-int rc_layout_create(rc_kernels *kernels, const rc_piece *pieces, size_t count, int ranks, size_t chunk, rc_layout **layout, rc_error *error)
+int rc_layout_create(rc_kernels *kernels, const rc_piece *pieces, size_t count, int ranks, size_t chunk, rc_layout **layout,
+                     rc_error *error)
 {
 	rc_layout *made;
 

@@ -191,48 +191,112 @@ struct tile {
 	u32 unused;
 };
 
-/* Four accesses of every thread are under way at a time. */
-template <typename T> INLINE void copy_as(T *to, const T *from, u32 count)
+/* 16 bytes from any place, by words that hold them: up to 3 bytes on either side are read too. */
+INLINE uint4 words_at(const u8 *from)
 {
-	for (u32 i = threadIdx.x; i < count; i += 4 * THREADS) {
-		T x[4];
+	const u32 *p = (const u32 *)((u64)from & ~3ull);
+	u32 shift = (u32)((u64)from & 3) * 8, a = p[0], b = p[1], c = p[2], d = p[3], e = shift ? p[4] : 0;
+
+	return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift), __funnelshift_r(d, e, shift));
+}
+
+/* The block's threads together. `to` is written in aligned vectors wherever `from` lies, four (or two) of a thread under way at a
+ * time; what is left over at both ends, byte by byte. */
+INLINE void copy_bytes(u8 *to, const u8 *from, u32 bytes)
+{
+	u32 head = min((u32)(-(u64)to & 15), bytes), t = threadIdx.x;
+	uint4 *vectors = (uint4 *)(to + head);
+	const u8 *source = from + head;
+	u32 odd = (u32)((u64)source & 3), count = (bytes - head) / 16;
+
+	if (odd && count && (bytes - head) % 16 < 4 - odd)
+		count--; /* its last word would end behind the source */
+	if ((u64)source % 16 == 0) {
+		for (u32 i = t; i < count; i += 4 * THREADS) {
+			uint4 x[4];
 
 #pragma unroll
-		for (u32 j = 0; j < 4; j++)
-			if (i + j * THREADS < count)
-				x[j] = from[i + j * THREADS];
+			for (u32 j = 0; j < 4; j++)
+				if (i + j * THREADS < count)
+					x[j] = ((const uint4 *)source)[i + j * THREADS];
 #pragma unroll
-		for (u32 j = 0; j < 4; j++)
-			if (i + j * THREADS < count)
-				to[i + j * THREADS] = x[j];
+			for (u32 j = 0; j < 4; j++)
+				if (i + j * THREADS < count)
+					vectors[i + j * THREADS] = x[j];
+		}
+	} else {
+		for (u32 i = t; i < count; i += 2 * THREADS) {
+			bool more = i + THREADS < count;
+			uint4 x = words_at(source + i * 16), y = x;
+
+			if (more)
+				y = words_at(source + (i + THREADS) * 16);
+			vectors[i] = x;
+			if (more)
+				vectors[i + THREADS] = y;
+		}
+	}
+	if (t < head)
+		to[t] = from[t];
+	t += head + count * 16;
+	if (t < bytes)
+		to[t] = from[t];
+}
+
+/* fetch() of 8 from any place. */
+INLINE void fetch_anywhere(const u8 *from, int type, u32 i, u32 *w)
+{
+	from += i * (type == F32 ? 4 : 2);
+	if ((u64)from % 16 == 0) {
+		fetch<8>(from, type, 0, w);
+		return;
+	}
+	uint4 v = words_at(from);
+	w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+	if (type == F32) {
+		v = words_at(from + 16);
+		w[4] = v.x, w[5] = v.y, w[6] = v.z, w[7] = v.w;
 	}
 }
 
-/* By the widest access that both places are aligned to. The block's threads together. */
-INLINE void copy_bytes(void *to, const void *from, u32 bytes)
+/* Converted and scaled, like copy_bytes(): aligned vectors of 8 elements where they go, from wherever they lie. No f64. */
+INLINE void convert(u8 *to, int to_type, const u8 *from, int from_type, u32 count, float scale)
 {
-	u64 both = (u64)to | (u64)from;
-	u32 done;
+	u32 to_size = to_type == F32 ? 4 : 2, head = min((u32)(-(u64)to & 15) / to_size, count), t = threadIdx.x;
+	u8 *vectors = to + head * to_size;
+	const u8 *source = from + head * (from_type == F32 ? 4 : 2);
+	u32 groups = (count - head) / 8;
 
-	if (both % 16 == 0)
-		copy_as((uint4 *)to, (const uint4 *)from, bytes / 16), done = bytes & ~15u;
-	else if (both % 8 == 0)
-		copy_as((u64 *)to, (const u64 *)from, bytes / 8), done = bytes & ~7u;
-	else if (both % 4 == 0)
-		copy_as((u32 *)to, (const u32 *)from, bytes / 4), done = bytes & ~3u;
-	else if (both % 2 == 0)
-		copy_as((u16 *)to, (const u16 *)from, bytes / 2), done = bytes & ~1u;
-	else
-		done = 0;
-	copy_as((u8 *)to + done, (const u8 *)from + done, bytes - done);
+	if ((u64)source & 3 && groups && (count - head) % 8 == 0)
+		groups--; /* its last word would end behind the source */
+	for (u32 g = t; g < groups; g += 2 * THREADS) {
+		bool more = g + THREADS < groups;
+		u32 v[8] = {0}, w[8] = {0};
+		float x[8], y[8];
+
+		fetch_anywhere(source, from_type, g * 8, v);
+		if (more)
+			fetch_anywhere(source, from_type, (g + THREADS) * 8, w);
+		decode<8>(from_type, v, x);
+		decode<8>(from_type, w, y);
+#pragma unroll
+		for (int j = 0; j < 8; j++)
+			x[j] *= scale, y[j] *= scale;
+		store<8>(vectors, to_type, g * 8, x);
+		if (more)
+			store<8>(vectors, to_type, (g + THREADS) * 8, y);
+	}
+	if (t < head)
+		store1(to, to_type, t, load1(from, from_type, t) * scale);
+	t += head + groups * 8;
+	if (t < count)
+		store1(to, to_type, t, load1(from, from_type, t) * scale);
 }
 
-INLINE void zero_bytes(void *to, u32 bytes)
+INLINE void zero_bytes(u8 *p, u32 bytes)
 {
-	u32 head = (u32)(-(u64)to & 15);
-	u8 *p = (u8 *)to;
+	u32 head = min((u32)(-(u64)p & 15), bytes);
 
-	head = head < bytes ? head : bytes;
 	for (u32 i = threadIdx.x; i < head; i += THREADS)
 		p[i] = 0;
 	u32 vectors = (bytes - head) / 16;
@@ -265,7 +329,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) pack(const tile *tiles,
 		tile it = tiles[t];
 		const u8 *from = it.count ? grads.of[it.piece - first] : 0;
 		u8 *to = packed + it.packed * to_size;
-		u32 done = 0;
 
 		if (!from)
 			it.zeros += it.count, it.count = 0;
@@ -277,28 +340,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) pack(const tile *tiles,
 			for (u32 i = threadIdx.x; i < it.count; i += THREADS)
 				store_f64(to, to_type, i, load_f64(from, from_type, i) * scale);
 		} else {
-			if (((u64)from | (u64)to) % 16 == 0) {
-				done = it.count / 8 * 8;
-				for (u32 i = threadIdx.x * 8; i < done; i += 2 * THREADS * 8) {
-					u32 v[8] = {0}, w[8] = {0};
-					float x[8], y[8];
-					bool more = i + THREADS * 8 < done;
-
-					fetch<8>(from, from_type, i, v);
-					if (more)
-						fetch<8>(from, from_type, i + THREADS * 8, w);
-					decode<8>(from_type, v, x);
-					decode<8>(from_type, w, y);
-#pragma unroll
-					for (int j = 0; j < 8; j++)
-						x[j] *= scale, y[j] *= scale;
-					store<8>(to, to_type, i, x);
-					if (more)
-						store<8>(to, to_type, i + THREADS * 8, y);
-				}
-			}
-			for (u32 i = done + threadIdx.x; i < it.count; i += THREADS)
-				store1(to, to_type, i, load1(from, from_type, i) * scale);
+			convert(to, to_type, from, from_type, it.count, scale);
 		}
 		zero_bytes(to + it.count * to_size, it.zeros * to_size);
 	}

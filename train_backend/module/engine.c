@@ -11,6 +11,7 @@ typedef struct param {
 	PyObject *gathered;  /* the tensor that modules compute with: a leaf in the slot */
 	PyObject *sharded;   /* what optimizers and checkpoints see */
 	PyObject *places;    /* tuple of (dict, name): where modules hold it */
+	PyObject *own_grad;  /* what the sharded parameter gets as gradient, or NULL */
 	int gradient;        /* index of its gradient piece, or -1 */
 } param;
 
@@ -19,6 +20,8 @@ typedef struct unit {
 	Py_ssize_t count;
 	rc_dtype grad_type;
 	int gradients;       /* how many have gradients */
+	rc_piece *parts;     /* a flat parameter's gradient pieces: piece.full elements into their parameter's gradient; NULL: one each */
+	size_t part_count;
 	int arrived;         /* in this backward pass */
 	bool gathered;       /* modules hold the gathered parameters */
 	PyObject *complete;  /* called with the unit's index when all gradients have arrived */
@@ -32,7 +35,7 @@ typedef struct engine {
 	PyObject *device;    /* its argument */
 	unit *units;
 	int count;
-	PyObject *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
+	PyObject *s_hooks, *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
 } engine;
 
 static int to_dtype(const char *name, rc_dtype *ret)
@@ -56,6 +59,7 @@ static void release_params(unit *u)
 		Py_CLEAR(u->params[i].gathered);
 		Py_CLEAR(u->params[i].sharded);
 		Py_CLEAR(u->params[i].places);
+		Py_CLEAR(u->params[i].own_grad);
 	}
 	free(u->params);
 	u->params = NULL;
@@ -76,6 +80,7 @@ static int engine_traverse(PyObject *self, visitproc visit, void *arg)
 			Py_VISIT(e->units[i].params[j].gathered);
 			Py_VISIT(e->units[i].params[j].sharded);
 			Py_VISIT(e->units[i].params[j].places);
+			Py_VISIT(e->units[i].params[j].own_grad);
 		}
 	}
 	return 0;
@@ -85,8 +90,11 @@ static int engine_clear(PyObject *self)
 {
 	engine *e = (engine *)self;
 
-	for (int i = 0; i < e->count; i++)
+	for (int i = 0; i < e->count; i++) {
 		release_params(&e->units[i]);
+		free(e->units[i].parts);
+		e->units[i].parts = NULL;
+	}
 	Py_CLEAR(e->stream);
 	return 0;
 }
@@ -102,6 +110,7 @@ static void engine_dealloc(PyObject *self)
 	free(e->units);
 	Py_CLEAR(e->comms);
 	Py_CLEAR(e->device);
+	Py_CLEAR(e->s_hooks);
 	Py_CLEAR(e->s_grad);
 	Py_CLEAR(e->s_data_ptr);
 	Py_CLEAR(e->s_is_contiguous);
@@ -146,13 +155,14 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 		Py_INCREF(stream);
 		e->stream = stream;
 	}
+	e->s_hooks = PyUnicode_InternFromString("_post_accumulate_grad_hooks");
 	e->s_grad = PyUnicode_InternFromString("grad");
 	e->s_data_ptr = PyUnicode_InternFromString("data_ptr");
 	e->s_is_contiguous = PyUnicode_InternFromString("is_contiguous");
 	e->s_contiguous = PyUnicode_InternFromString("contiguous");
 	e->s_requires_grad = PyUnicode_InternFromString("requires_grad");
 	e->s_requires_grad_ = PyUnicode_InternFromString("requires_grad_");
-	return e->comms && e->device && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
+	return e->comms && e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
 	       e->s_requires_grad_ ? 0 : -1;
 }
 
@@ -295,7 +305,8 @@ static PyObject *engine_move(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* set_gradient(unit, pieces, chunk, flat) */
+/* set_gradient(unit, pieces, chunk, flat). flat: (place, skipped, count, count); a parameter's gradient may lie in several pieces, of which
+ * the first skips nothing of it and each next what those before hold. */
 static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 {
 	unsigned long long chunk;
@@ -303,14 +314,23 @@ static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 	rc_piece *pieces;
 	size_t count;
 	rc_error error;
-	int index, flat, rc;
+	int index, flat;
+	unit *u;
 
-	if (!PyArg_ParseTuple(args, "iOKp", &index, &list, &chunk, &flat) || !(pieces = to_pieces(list, &count)))
+	if (!PyArg_ParseTuple(args, "iOKp", &index, &list, &chunk, &flat) || !(u = unit_at((engine *)self, index)) ||
+	    !(pieces = to_pieces(list, &count)))
 		return NULL;
-	rc = rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, flat, &error);
-	free(pieces);
-	if (rc)
+	if (rc_engine_set_gradient(((engine *)self)->engine, index, pieces, count, (size_t)chunk, flat, &error)) {
+		free(pieces);
 		return rc_raise(&error);
+	}
+	free(u->parts);
+	u->parts = NULL;
+	u->part_count = count;
+	if (flat)
+		u->parts = pieces;
+	else
+		free(pieces);
 	Py_RETURN_NONE;
 }
 
@@ -350,6 +370,108 @@ static PyObject *engine_bind(PyObject *self, PyObject *args)
 	Py_INCREF(complete);
 	u->complete = complete;
 	Py_RETURN_NONE;
+}
+
+/* own_gradients(unit, [tensor or None, ...]): what give() sets, for each parameter of bind's list. */
+static PyObject *engine_own_gradients(PyObject *self, PyObject *args)
+{
+	PyObject *list;
+	int index;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "iO", &index, &list) || !(u = unit_at((engine *)self, index)))
+		return NULL;
+	if (PySequence_Size(list) != u->count) {
+		if (!PyErr_Occurred())
+			PyErr_Format(PyExc_ValueError, "%zd gradients for %zd parameters", PySequence_Size(list), u->count);
+		return NULL;
+	}
+	for (Py_ssize_t i = 0; i < u->count; i++) {
+		PyObject *grad = PySequence_GetItem(list, i);
+
+		if (!grad)
+			return NULL;
+		Py_CLEAR(u->params[i].own_grad);
+		if (grad == Py_None)
+			Py_DECREF(grad);
+		else
+			u->params[i].own_grad = grad;
+	}
+	Py_RETURN_NONE;
+}
+
+/* 1 when an object's attribute is set and not None (or, of a dict, not empty), 0, -1 with an exception. */
+static int has(PyObject *object, PyObject *name)
+{
+	PyObject *value = PyObject_GetAttr(object, name);
+	int is;
+
+	if (!value)
+		return -1;
+	is = value != Py_None && (!PyDict_Check(value) || PyDict_Size(value) > 0);
+	Py_DECREF(value);
+	return is;
+}
+
+enum { ARRIVED = 1, MISSING = 2, HAD = 4, LACKED = 8, HOOKED = 16 };
+
+/* look(unit) -> bits over the trained parameters: 1 some gathered ones have gradients, 2 some have none; 4 some sharded ones have, 8 some have
+ * none; 16 some sharded ones have hooks of the user on the arrival of gradients. */
+static PyObject *engine_look(PyObject *self, PyObject *args)
+{
+	engine *e = (engine *)self;
+	int index, bits = 0;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "i", &index) || !(u = unit_at(e, index)))
+		return NULL;
+	for (Py_ssize_t i = 0; i < u->count; i++) {
+		int arrived, had, hooked;
+
+		if (u->params[i].gradient < 0)
+			continue;
+		arrived = has(u->params[i].gathered, e->s_grad);
+		had = arrived < 0 ? -1 : has(u->params[i].sharded, e->s_grad);
+		hooked = had < 0 ? -1 : has(u->params[i].sharded, e->s_hooks);
+		if (hooked < 0)
+			return NULL;
+		bits |= (arrived ? ARRIVED : MISSING) | (had ? HAD : LACKED) | (hooked ? HOOKED : 0);
+	}
+	return PyLong_FromLong(bits);
+}
+
+/* give(unit): the sharded parameters get their own gradients. */
+static PyObject *engine_give(PyObject *self, PyObject *args)
+{
+	engine *e = (engine *)self;
+	int index;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "i", &index) || !(u = unit_at(e, index)))
+		return NULL;
+	for (Py_ssize_t i = 0; i < u->count; i++)
+		if (u->params[i].own_grad && PyObject_SetAttr(u->params[i].sharded, e->s_grad, u->params[i].own_grad))
+			return NULL;
+	Py_RETURN_NONE;
+}
+
+/* thawed() -> whether a parameter was frozen or thawed since bind. */
+static PyObject *engine_thawed(PyObject *self, PyObject *unused)
+{
+	engine *e = (engine *)self;
+
+	(void)unused;
+	for (int i = 0; i < e->count; i++)
+		for (Py_ssize_t j = 0; j < e->units[i].count; j++) {
+			PyObject *now = PyObject_GetAttr(e->units[i].params[j].sharded, e->s_requires_grad);
+
+			if (!now)
+				return NULL;
+			Py_DECREF(now); /* True and False are never freed */
+			if ((now == Py_True) != (e->units[i].params[j].gradient >= 0))
+				Py_RETURN_TRUE;
+		}
+	Py_RETURN_FALSE;
 }
 
 static int swap(unit *u, bool gathered)
@@ -519,6 +641,29 @@ static PyObject *engine_expect(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* The address of each piece's gradient, from those of the parameters. NULL with an exception. */
+static const void **parts_of(const unit *u, const void *const *gradients, rc_dtype type)
+{
+	const void **parts = calloc(u->part_count + 1, sizeof *parts);
+	Py_ssize_t at = -1;
+
+	if (!parts) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	for (size_t i = 0; i < u->part_count; i++) {
+		at += u->parts[i].full == 0;
+		if (at < 0 || at >= u->gradients) {
+			PyErr_Format(PyExc_ValueError, "piece %zu is of gradient %zd, there are %d", i, at, u->gradients);
+			free(parts);
+			return NULL;
+		}
+		if (gradients[at])
+			parts[i] = (const char *)gradients[at] + u->parts[i].full * rc_dtype_size(type);
+	}
+	return parts;
+}
+
 /* reduce(unit, type, mean, before, after, replicate, into, add, grads): the gradients of the gathered parameters into the shard's. grads: None, or
  * tensors to take instead of `.grad`, in the order of the gradient pieces (None among them: zeros). */
 static PyObject *engine_reduce(PyObject *self, PyObject *args)
@@ -529,7 +674,8 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 	rc_reduce_rule rule = {0};
 	unsigned long long into;
 	PyObject *grads, **held = NULL;
-	const void **pointers = NULL;
+	const void **pointers = NULL, **parts = NULL;
+	rc_dtype grad_type;
 	rc_stream stream;
 	rc_error error;
 	unit *u;
@@ -575,9 +721,11 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 		if (PyErr_Occurred())
 			goto done;
 	}
+	grad_type = grads == Py_None ? u->grad_type : rule.type;
+	if (u->parts && !(parts = parts_of(u, pointers, grad_type)))
+		goto done;
 	Py_BEGIN_ALLOW_THREADS
-	rc = rc_engine_reduce(e->engine, index, pointers, grads == Py_None ? u->grad_type : rule.type, &rule,
-	                      (void *)(uintptr_t)into, add, stream, &error);
+	rc = rc_engine_reduce(e->engine, index, parts ? parts : pointers, grad_type, &rule, (void *)(uintptr_t)into, add, stream, &error);
 	Py_END_ALLOW_THREADS
 	if (rc)
 		rc_raise(&error);
@@ -589,6 +737,7 @@ done:
 		Py_XDECREF(held[i]);
 	free(held);
 	free(pointers);
+	free(parts);
 	if (rc)
 		return NULL;
 	Py_RETURN_NONE;
@@ -634,6 +783,11 @@ static PyMethodDef engine_methods[] = {
 	{"move", engine_move, METH_VARARGS, "move(unit, slot, full): to another slot, while it is not in use"},
 	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, flat)"},
 	{"bind", engine_bind, METH_VARARGS, "bind(unit, [(gathered, sharded, ((dict, name), ...), gradient or -1), ...], complete)"},
+	{"own_gradients", engine_own_gradients, METH_VARARGS, "own_gradients(unit, [tensor or None, ...]): what give() sets"},
+	{"look", engine_look, METH_VARARGS,
+	 "look(unit) -> bits: 1 gradients have arrived, 2 some are missing, 4 sharded parameters have gradients, 8 some lack them, 16 user's hooks"},
+	{"give", engine_give, METH_VARARGS, "give(unit): the sharded parameters get their own gradients"},
+	{"thawed", engine_thawed, METH_NOARGS, "thawed() -> whether a parameter was frozen or thawed since bind"},
 	{"gradient_hook", engine_gradient_hook, METH_VARARGS, "gradient_hook(unit) -> what to register on its gathered parameters"},
 	{"expect", engine_expect, METH_NOARGS, "expect(): a backward pass begins, no gradient has arrived"},
 	{"arrived", engine_arrived, METH_VARARGS, "arrived(unit) -> gradients that have arrived in this backward pass"},

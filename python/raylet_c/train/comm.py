@@ -1,7 +1,7 @@
 """Communicators of raylet_c._train for the ranks of a torch process group."""
 from __future__ import annotations
 
-from datetime import timedelta
+import time
 
 import torch
 import torch.distributed as dist
@@ -29,11 +29,13 @@ def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout
     call = store.add(f"raylet_c/connects/{rank}", 1)
     keys = [f"raylet_c/blob/{call}/{r}" for r in range(size)]
     store.set(keys[rank], comm.blob())
-    try:
-        store.wait(keys, timedelta(seconds=timeout))
-    except RuntimeError as e:
-        absent = [r for r, key in enumerate(keys) if not store.check([key])]
-        raise TimeoutError(f"connect: ranks {absent} of {size} did not come within {timeout:g} s") from e
+    end, pause = time.monotonic() + timeout, 0.001
+    while not store.check(keys):  # store.wait would hold up every other thread that uses the store, and so the ranks each other
+        if time.monotonic() > end:
+            absent = [r for r, key in enumerate(keys) if not store.check([key])]
+            raise TimeoutError(f"connect: ranks {absent} of {size} did not come within {timeout:g} s")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
     comm.connect([store.get(key) for key in keys])
     return comm
 

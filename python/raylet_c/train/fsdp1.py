@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
 from torch.distributed.fsdp import _runtime_utils as runtime
 from torch.distributed.fsdp._common_utils import HandleTrainingState, TrainingState
+from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.utils import _apply_to_tensors, _cast_forward_inputs
 
 from . import comm
@@ -76,10 +77,11 @@ class Root:
         self.running = 0  # depth of forward calls
         for state, unit in zip(self.states, self.model.units):
             state._rc_unit = unit
-            unit.unreduced = None  # the whole gradient that passes without reduction have summed up
-            unit.grad_users = functools.partial(self._grad_users, unit)
+            unit.grads = (_Originals if state._handle._use_orig_params else _Flat)(self.model, state, unit)
+            unit.grad_users = unit.grads.held
+            if state._handle._use_orig_params:
+                state._handle.__class__, state._handle._rc_leave = _Handle, functools.partial(self.model.leave, unit)
             self._adopt(state._handle, unit)
-            self._layout_grads(state._handle, unit)
 
     def _spec(self, state):
         handle, flat = state._handle, state._handle.flat_param
@@ -97,8 +99,9 @@ class Root:
             offset += count
         inner = any(o is not state and o in state.modules() for o in self.states)
         piece = PieceSpec(flat._sharded_size.numel(), flat._unpadded_unsharded_size.numel())
-        return UnitSpec(_name(state, self.state), [piece], tensors, flat.dtype, handle._fwd_bwd_param_dtype, handle._reduce_dtype,
-                        alone=inner or state is self.state or state.sharding_strategy == ShardingStrategy.SHARD_GRAD_OP, flat=True)
+        alone = inner or state is self.state or state.sharding_strategy == ShardingStrategy.SHARD_GRAD_OP
+        return UnitSpec(_name(state, self.state), [piece], tensors, flat.dtype, handle._fwd_bwd_param_dtype, handle._reduce_dtype, alone,
+                        flat=True, compact=handle._use_orig_params)
 
     def _without_memory(self, handle):
         """What modules hold outside of forward and backward when the flat parameter is the only one that users see."""
@@ -120,22 +123,6 @@ class Root:
         flat.data = flat._local_shard = home
         if handle._use_orig_params:
             handle._use_sharded_views()
-
-    def _layout_grads(self, handle, unit):
-        """Where the original parameters' gradients lie in the shard's: sizes of all parts, and what parts belong to a parameter."""
-        unit.parts, unit.owners, at = [], [], 0
-        if handle._use_orig_params and unit.grad_chunk:
-            for i, (param, info) in enumerate(zip(handle.flat_param._params, handle.flat_param._shard_param_infos)):
-                if info.in_shard and unit.trained[i]:
-                    unit.owners.append((i, param, len(unit.parts) + 1))
-                    unit.parts += [info.offset_in_shard - at, info.numel_in_shard]
-                    at = info.offset_in_shard + info.numel_in_shard
-            unit.parts.append(unit.grad_chunk - at)
-        unit.own_users = _storage_users(unit.grad)
-
-    def _grad_users(self, unit):
-        """Whether a gradient is set, or one that was is still held by the user. What is given out is a new view each time, so it counts."""
-        return _storage_users(unit.grad) > unit.own_users
 
     # Forward
 
@@ -189,8 +176,6 @@ class Root:
             home = self.model.piece_of(unit, 0).data_ptr()
             if flat.data_ptr() != home or flat._local_shard.data_ptr() != home:
                 self._adopt(handle, unit)
-            if unit.unreduced is not None and flat.grad is None:  # cleared by the optimizer
-                self._drop_unreduced(unit)
             for tensor, spec in zip(flat._params or (), unit.spec.tensors):
                 if spec.sharded is not tensor:
                     spec.sharded, unit.trained = tensor, ()
@@ -198,7 +183,8 @@ class Root:
                 for spec in unit.spec.tensors:
                     spec.sharded.requires_grad_(flat.requires_grad)
             if self.model.follow_trained(unit):
-                self._layout_grads(handle, unit)
+                unit.grads.users = _storage_users(unit.grad)
+            unit.grads.follow()
 
     # Backward
 
@@ -231,55 +217,18 @@ class Root:
             if handle:
                 if not state._rc_unit.in_backward:
                     handle._training_state = HandleTrainingState.BACKWARD_PRE
-                    handle.prepare_gradient_for_backward()
+                    state._rc_unit.grads.prepare()
                 self.model.pre_backward(state._rc_unit)
         return grad
 
     @torch.no_grad()
     def unit_reduce(self, model, unit):
         state = self.states[unit.index]
-        handle, flat = state._handle, state._handle.flat_param
-        if all(g.grad is None for g in unit.gathered):
-            return
-        if not state._sync_gradients:
-            self._keep_unreduced(handle, unit)
-            return
-        if unit.unreduced is not None:
-            unit.unreduced = flat.grad = None
-            for param in flat._params or ():
-                param.grad = None
-        saved = getattr(flat, "_saved_grad_shard", None)
-        add = saved is not None
-        if (saved.data_ptr() if add else 0) != unit.grad.data_ptr() and self._grad_users(unit):  # the user still holds the last step's
-            unit.grad = torch.empty_like(unit.grad)
-        if add and saved.data_ptr() != unit.grad.data_ptr():  # the user's own
-            unit.grad.untyped_storage().resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-            unit.grad.copy_(saved)
-        model.reduce(unit, handle._reduce_dtype, False, float(state._gradient_predivide_factor), float(state._gradient_postdivide_factor), False, add)
-        flat._saved_grad_shard = unit.grad.detach()
-        if unit.owners:
-            views = unit.grad.split(unit.parts)
-            for i, param, part in unit.owners:
-                param.grad = views[part]
-                flat._is_grad_none_mask[i] = False
-
-    def _keep_unreduced(self, handle, unit):
-        """no_sync(): the gathered parameters' gradients become views of one whole gradient, which users find where torch's is."""
-        flat = handle.flat_param
-        if unit.unreduced is None:
-            unit.unreduced = torch.zeros(flat._unpadded_unsharded_size, dtype=unit.spec.param_dtype, device=flat.device)
-        for tensor, spec in zip(unit.gathered, unit.spec.tensors):
-            view = unit.unreduced[spec.offset : spec.offset + spec.shape.numel()].view(spec.shape)
-            if tensor.grad is not None and tensor.grad.data_ptr() != view.data_ptr():
-                tensor.grad = view.copy_(tensor.grad)
-        if flat.grad is None or flat.grad.data_ptr() != unit.unreduced.data_ptr():
-            flat.grad = torch.empty_like(flat)
-            flat.grad.data = unit.unreduced  # .data: its size and type are not the shard's
-
-    def _drop_unreduced(self, unit):
-        unit.unreduced = None
-        for tensor in unit.gathered:
-            tensor.grad = None
+        if any(g.grad is not None for g in unit.gathered):
+            if state._sync_gradients:
+                unit.grads.reduce()
+            else:
+                unit.grads.keep()
 
     def unit_done(self, model, unit):
         model.leave(unit)
@@ -288,15 +237,9 @@ class Root:
     @torch.no_grad()
     def backward_done(self, model):
         for state, unit in zip(self.states, model.units):
-            handle, flat = state._handle, state._handle.flat_param
             model.leave(unit)
-            if unit.unreduced is not None and handle._use_orig_params:
-                handle._use_unsharded_grad_views()
-            if flat.requires_grad and state._sync_gradients:
-                flat._post_backward_called = hasattr(flat, "_saved_grad_shard")
-                handle.prepare_gradient_for_optim()
-                flat._post_backward_called = False
-            handle._training_state = HandleTrainingState.IDLE
+            unit.grads.done()
+            state._handle._training_state = HandleTrainingState.IDLE
         for state in self.state._all_fsdp_states:
             state.training_state = TrainingState.IDLE
 
@@ -315,9 +258,204 @@ class Root:
             self.model.leave(unit)
             flat.data = flat._local_shard = flat.data.clone()
             if handle._use_orig_params:
+                flat.grad = handle.collect_grads()
+                handle.__class__ = FlatParamHandle
                 handle._use_sharded_views()
+                handle._use_sharded_grad_views()
         for state in self.state._all_fsdp_states:
             state._rc_root = None
+
+
+class _Grads:
+    """The gradients of one unit as users see them. What is given out are new views each time: so the users of the storage tell whether it is
+    wanted, set somewhere or held by the user."""
+
+    def __init__(self, model, state, unit):
+        self.model, self.state, self.unit = model, state, unit
+        self.handle, self.flat = state._handle, state._handle.flat_param
+        self.users = _storage_users(unit.grad)
+
+    def held(self):
+        return _storage_users(self.unit.grad) > self.users
+
+    def fresh(self):
+        """Memory that no one else holds."""
+        if self.held():
+            self.unit.grad = torch.empty_like(self.unit.grad)
+
+    def fill(self):
+        """Memory that gradients of before are brought to, to be added to."""
+        storage = self.unit.grad.untyped_storage()
+        if storage.size() == 0:
+            storage.resize_(self.unit.grad_chunk * self.unit.spec.dtype.itemsize)
+
+    def run(self, add):
+        factors = float(self.state._gradient_predivide_factor), float(self.state._gradient_postdivide_factor)
+        self.model.reduce(self.unit, self.handle._reduce_dtype, False, *factors, False, add)
+
+    def low_precision(self):
+        return self.handle._keep_low_precision_grads and self.unit.spec.param_dtype != self.unit.spec.dtype
+
+
+class _Flat(_Grads):
+    """use_orig_params=False: the flat parameter has the gradient."""
+
+    whole = None  # what passes without reduction have summed up: the gathered parameters' gradients are views of it
+
+    def follow(self):
+        if self.whole is not None and self.flat.grad is None:  # cleared by the optimizer
+            self.whole = None
+            for tensor in self.unit.gathered:
+                tensor.grad = None
+
+    def prepare(self):
+        self.handle.prepare_gradient_for_backward()
+
+    def reduce(self):
+        flat, unit = self.flat, self.unit
+        if self.whole is not None:
+            self.whole = flat.grad = None
+        saved = getattr(flat, "_saved_grad_shard", None)
+        if saved is None or saved.data_ptr() != unit.grad.data_ptr():
+            self.fresh()
+            if saved is not None:  # the user's own
+                self.fill()
+                unit.grad.copy_(saved)
+        self.run(saved is not None)
+        flat._saved_grad_shard = unit.grad.detach()
+
+    def keep(self):
+        flat, unit = self.flat, self.unit
+        if self.whole is None:
+            self.whole = torch.zeros(flat._unpadded_unsharded_size, dtype=unit.spec.param_dtype, device=flat.device)
+        for tensor, spec in zip(unit.gathered, unit.spec.tensors):
+            view = self.whole[spec.offset : spec.offset + spec.shape.numel()].view(spec.shape)
+            if tensor.grad is not None and tensor.grad.data_ptr() != view.data_ptr():
+                tensor.grad = view.copy_(tensor.grad)
+        if flat.grad is None:
+            flat.grad = torch.empty_like(flat)
+            flat.grad.data = self.whole  # .data: its size and type are not the shard's
+
+    def done(self):
+        if self.flat.requires_grad and self.state._sync_gradients:
+            self.flat._post_backward_called = hasattr(self.flat, "_saved_grad_shard")
+            self.handle.prepare_gradient_for_optim()
+            self.flat._post_backward_called = False
+
+
+class _Originals(_Grads):
+    """use_orig_params=True: the original parameters have the gradients, the flat parameter has none."""
+
+    saved = None  # their gradients of before, while they have unreduced ones
+
+    def follow(self):
+        if self.saved is not None:
+            for param, tensor in zip(self.flat._params, self.unit.gathered):
+                if param.grad is None:  # cleared by the optimizer
+                    tensor.grad = None
+
+    def prepare(self):
+        pass
+
+    def reduce(self):
+        unit, params = self.unit, self.flat._params
+        if self.saved is not None:
+            for param, grad in zip(params, self.saved):
+                param.grad = grad
+            self.saved = None
+        old = [params[i].grad for i, _, _ in unit.grad_parts]
+        size = unit.spec.dtype.itemsize
+        ours = [g is not None and g.data_ptr() == unit.grad.data_ptr() + at * size for g, (_, at, _) in zip(old, unit.grad_parts)]
+        if not any(ours):
+            self.fresh()
+        add = any(g is not None for g in old)
+        if add and not all(ours):
+            self.fill()
+            for grad, is_ours, (_, at, count) in zip(old, ours, unit.grad_parts):
+                if not is_ours:
+                    part = unit.grad[at : at + count]
+                    part.zero_() if grad is None else part.copy_(grad)
+        self.run(add)
+        self.give(unit.grad)
+
+    def give(self, grad):
+        sizes, at = [], 0
+        for _, start, count in self.unit.grad_parts:
+            sizes += [start - at, count]
+            at = start + count
+        views = grad.split(sizes + [grad.numel() - at])
+        for (i, _, _), view in zip(self.unit.grad_parts, views[1::2]):
+            self.flat._params[i].grad = view
+
+    def keep(self):
+        """Nothing moves: see done()."""
+
+    def done(self):
+        params, unit = self.flat._params, self.unit
+        if not self.state._sync_gradients:
+            waiting = [(p, t.grad) for p, t in zip(params, unit.gathered) if t.grad is not None]
+            if waiting and self.saved is None:
+                self.saved = [p.grad for p in params]
+                for param in params:
+                    param.grad = None
+            for param, grad in waiting:
+                if param.grad is None:
+                    param.grad = torch.empty_like(param)
+                param.grad.data = grad  # .data: its size and type are not the parameter's
+        elif self.low_precision() and self.held():
+            for i, _, _ in unit.grad_parts:
+                low = params[i].grad.to(unit.spec.param_dtype)
+                params[i].grad = torch.empty_like(params[i])
+                params[i].grad.data = low
+
+
+class _Handle(FlatParamHandle):
+    """A handle whose parameters the engine gathers. Original parameters have their gradients by themselves; torch's methods, called between
+    steps, expect that they are views of the flat parameter's."""
+
+    def _writeback_orig_params(self):
+        wrote = False
+        flat = self.flat_param
+        self._rc_leave()
+        if self.is_sharded(flat):
+            for i, (info, part) in enumerate(zip(flat._param_infos, flat._shard_param_infos)):
+                param = info.module._parameters.get(info.param_name)
+                if param is None or not part.in_shard:  # deregistered, as while the model is saved
+                    continue
+                flat._params[i] = param
+                home = flat[part.offset_in_shard : part.offset_in_shard + part.numel_in_shard]
+                if param.data_ptr() != home.data_ptr():
+                    self._writeback_tensor(param, flat, i, home.shape, part.offset_in_shard, True)
+                    wrote = True
+        return wrote
+
+    def _use_sharded_grad_views(self):
+        if self.sharded_grad is not None:
+            super()._use_sharded_grad_views()
+
+    def collect_grads(self):
+        """The flat gradient of what the original parameters have; None when they have none."""
+        flat = self.flat_param
+        grads = [p.grad for p in flat._params]
+        if all(g is None for g in grads):
+            return None
+        whole = torch.zeros(flat._sharded_size, dtype=flat.dtype, device=flat.device)
+        for i, (part, grad) in enumerate(zip(flat._shard_param_infos, grads)):
+            flat._is_grad_none_mask[i] = grad is None
+            if grad is not None:
+                whole[part.offset_in_shard : part.offset_in_shard + part.numel_in_shard].copy_(grad)
+        return whole
+
+    def unshard_grad(self):
+        flat, unsharded = self.flat_param, self.flat_param.data
+        flat.data = flat._local_shard  # a gradient has to be of its parameter's size
+        flat.grad = self.collect_grads()
+        flat.data = unsharded
+        super().unshard_grad()
+
+    def reshard_grad(self):
+        super().reshard_grad()
+        self.flat_param.grad = None
 
 
 def _storage_users(tensor):

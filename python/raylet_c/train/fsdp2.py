@@ -17,6 +17,7 @@ from . import comm
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage
 
 log = logging.getLogger("raylet_c.train")
+ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
 
 try:
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
@@ -136,9 +137,11 @@ class Root:
             unit.grad_users = functools.partial(self._grad_users, group, unit)
             self._adopt(group, unit)
             self._make_grads(group, unit)
+        self._remember_homes()
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
+            state._rc_hook = functools.partial(_pre_backward, state)
         roots.add(self)
 
     def _spec(self, state, group):
@@ -186,11 +189,12 @@ class Root:
             start = unit.grad_offsets[i]
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
+        self.model.engine.own_gradients(unit.index, unit.grads)
         unit.own_references, unit.own_users = _references(unit), _storage_users(unit)
 
     def _grads_kept(self, group, unit):
         """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
-        return any(p.sharded_param.grad is not own and have > base for p, own, have, base in
+        return any(have > base and p.sharded_param.grad is not own for p, own, have, base in
                    zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or _storage_users(unit) > unit.own_users
 
     def _renew_grads(self, group, unit):
@@ -198,7 +202,7 @@ class Root:
         self._make_grads(group, unit)
 
     def _grad_users(self, group, unit):
-        if any(p.sharded_param.grad is not None for p in group._rc_params):
+        if self.model.engine.look(unit.index) & HAD:
             return True
         if self._grads_kept(group, unit):
             self._renew_grads(group, unit)
@@ -217,6 +221,10 @@ class Root:
                 self.model.leave(unit)
                 self.model.move_out(unit)
             unit.reduce_unused = getattr(group, "reduce_scatter_unused_params", False)
+        if all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed():
+            return True
+        for group in self.groups:
+            unit = group._rc_unit
             for p in group._rc_params:
                 if p._rc_home[1] is not p.sharded_param or p._sharded_param_data.data_ptr() != p._rc_home[0]:
                     for q, t in zip(group._rc_params, unit.spec.tensors):
@@ -226,7 +234,11 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
+        self._remember_homes()
         return True
+
+    def _remember_homes(self):
+        self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
 
     def release(self, reason):
         """Back to torch's run time, between steps."""
@@ -271,29 +283,38 @@ class Root:
         grads = self._sum_unreduced(group, unit)
         if not group.reduce_grads:
             return
-        if grads is None and all(g.grad is None for g in unit.gathered) and not unit.reduce_unused:
+        seen = model.engine.look(unit.index)
+        if grads is None and not seen & ARRIVED and not unit.reduce_unused:
             return
         if self.replicas > 1 and not group.all_reduce_grads:
             raise NotImplementedError("set_requires_all_reduce(False) between forward and backward is not served on a hybrid mesh: call it "
                                       "before forward, or set RAYLET_C_FSDP=0")
-        missing = {i for i, (p, g) in enumerate(zip(params, unit.gathered)) if unit.trained[i] and g.grad is None and
-                   (grads is None or grads[sum(unit.trained[:i])] is None)}
+        all_arrived = not seen & MISSING if grads is None else all(g is not None for g in grads)
+        missing = () if all_arrived or unit.reduce_unused else self._missing(unit, grads)
         if unit.grad.untyped_storage().size() and self._grads_kept(group, unit):
             self._renew_grads(group, unit)
-        add = any(p.sharded_param.grad is not None for p in params)
-        if add:
-            self._fill_grads(params, unit)
-        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, add, grads)
-        for i, (p, own) in enumerate(zip(params, unit.grads)):
-            if own is not None and (i not in missing or p.sharded_param.grad is not None or unit.reduce_unused):
-                p.sharded_param.grad = own
-        self._run_user_hooks([p for i, p in enumerate(params) if unit.trained[i] and (i not in missing or unit.reduce_unused)])
+        if seen & HAD:
+            self._adopt_grads(params, unit)
+        model.reduce(unit, *self.rule(group, unit), self.replicas > 1, bool(seen & HAD), grads)
+        if not missing:
+            model.engine.give(unit.index)
+        else:
+            for i, (p, own) in enumerate(zip(params, unit.grads)):
+                if own is not None and (i not in missing or p.sharded_param.grad is not None):
+                    p.sharded_param.grad = own
+        if seen & HOOKED:
+            self._run_user_hooks([p for i, p in enumerate(params) if unit.trained[i] and i not in missing])
+
+    def _missing(self, unit, grads):
+        """Indices of the trained parameters that got no gradient."""
+        trained = [i for i, on in enumerate(unit.trained) if on]
+        return [i for at, i in enumerate(trained) if unit.gathered[i].grad is None and (grads is None or grads[at] is None)]
 
     @torch.no_grad()
-    def _fill_grads(self, params, unit):
-        """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
+    def _adopt_grads(self, params, unit):
+        """Before a reduction is added: zeros where there is no gradient yet; gradients that are not in our memory are brought there."""
         storage = unit.grad.untyped_storage()
-        if storage.size() == 0:
+        if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             unit.grad.zero_()
         for p, own in zip(params, unit.grads):
@@ -338,7 +359,7 @@ class Root:
     def backward_done(self, model):
         for unit in model.units:
             group = self._group(unit)
-            if group.reshard_after_backward:
+            if unit.entered and group.reshard_after_backward:
                 model.leave(unit)
                 group._sharded_state = _sharded()
         for state in self.states:
@@ -440,7 +461,7 @@ def _pre_forward(state, module, args, kwargs):
         if model.cuda and (args or kwargs):
             args, kwargs = _to_device(model.device, args, kwargs)
     policy = state._mp_policy
-    if policy.cast_forward_inputs and policy.param_dtype:
+    if policy.cast_forward_inputs and policy.param_dtype and _other_type(policy.param_dtype, (args, kwargs)):
         args, kwargs = _cast(policy.param_dtype, args), _cast(policy.param_dtype, kwargs)
     for unit in state._rc_units:
         model.enter(unit, False)
@@ -518,6 +539,17 @@ def _map(fn, value):
 
         return _apply_to_tensors(fn, value)
     return value
+
+
+def _other_type(dtype, value):
+    """Whether there are floating-point tensors of another type in value, or containers that only _map looks into."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype is not dtype and value.is_floating_point()
+    if isinstance(value, (tuple, list)):
+        return any([_other_type(dtype, v) for v in value])
+    if isinstance(value, dict):
+        return any([_other_type(dtype, v) for v in value.values()])
+    return hasattr(value, "__dataclass_fields__")
 
 
 def _cast(dtype, value):

@@ -60,7 +60,8 @@ class UnitSpec:
     param_dtype: torch.dtype  # of the gathered parameters
     reduce_dtype: torch.dtype  # of gradient messages
     alone: bool  # has memory of its own for gathered parameters: other units are used inside it, or it stays gathered after forward
-    flat: bool = False  # one piece, many tensors: gradients of all go into one flat gradient
+    flat: bool = False  # one piece, many tensors
+    compact: bool = False  # flat: its gradient holds only what is trained, see Unit.grad_parts; else all, at the places of the flat parameter
 
 
 @dataclass(eq=False)
@@ -79,6 +80,7 @@ class Unit:
     grad: Optional[torch.Tensor] = None  # [grad_chunk] of dtype; its storage is freed while no gradient is wanted
     grad_chunk: int = 0
     grad_offsets: List[int] = field(default_factory=list)  # of each piece, -1 without
+    grad_parts: List[Tuple[int, int, int]] = field(default_factory=list)  # compact: (tensor, offset, elements) of this rank's, in order
     entered: bool = False  # modules hold the gathered parameters
     used: bool = False  # was gathered, ever
     reduce_unused: bool = False  # is reduced in every backward pass, with zeros for what has no gradient
@@ -87,6 +89,7 @@ class Unit:
     uses: int = 0  # forward calls that the backward pass has not come to
     hooks: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # memory that a reduction under way uses
+    grads: list = field(default_factory=list)  # by tensor, None among them: what its sharded parameter gets as gradient, where that stays the same
     grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
 
 
@@ -180,7 +183,7 @@ class Model:
 
     def _make_buckets(self, specs, layouts):
         """CPU: one bucket for all, in a window. GPU: some in turn for units that share slots; the others get memory when they reduce."""
-        sizes = [(s.alone, s.reduce_dtype.itemsize * c) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + ALIGN * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
         largest = max([n for alone, n in sizes if not (alone and self.cuda)], default=0)
         self._ring = [self.engine.add_bucket() for _ in range(RING_BUCKETS if self.cuda else 1)]
         for bucket in self._ring if largest else ():
@@ -220,9 +223,12 @@ class Model:
         unit.trained = trained
         chunk, offsets, pieces = 0, [], []
         if spec.flat:
-            chunk = spec.pieces[0].count if any(trained) else 0  # not aligned: chunks follow each other as in the flat parameter
             offsets = [0]
-            pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
+            if spec.compact:
+                pieces, chunk, unit.grad_parts = self._compact(spec, trained)
+            elif any(trained):
+                chunk = spec.pieces[0].count  # not aligned: chunks follow each other as in the flat parameter
+                pieces = [(t.offset, 0, t.shape.numel(), t.shape.numel()) for t, on in zip(spec.tensors, trained) if on]
         else:
             on_pieces = {t.piece for t, on in zip(spec.tensors, trained) if on}
             for i, piece in enumerate(spec.pieces):
@@ -262,6 +268,30 @@ class Model:
             new.grad = old.grad  # of passes without reduction
         unit.gathered = gathered
         self._bind(unit)
+        if unit.grads:
+            self.engine.own_gradients(unit.index, unit.grads)
+
+    def _compact(self, spec, trained):
+        """(pieces, elements of a chunk, parts of this rank): trained tensors of a flat parameter, cut where ranks' shards meet. Each rank's are
+        packed together, aligned to each other as the tensor's gradient is."""
+        count, align = spec.pieces[0].count, 16 // spec.param_dtype.itemsize
+        filled = [0] * self.ranks
+        cuts, parts = [], []
+        for i, (tensor, on) in enumerate(zip(spec.tensors, trained)):
+            done, whole = 0, tensor.shape.numel() if on else 0
+            if on and not whole:
+                cuts.append((0, 0, 0, 0))
+            while done < whole:
+                rank = (tensor.offset + done) // count
+                n = min(whole - done, (rank + 1) * count - tensor.offset - done)
+                at = filled[rank] + (done - filled[rank]) % align
+                cuts.append((rank, at, done, n))
+                if rank == self.rank:
+                    parts.append((i, at, n))
+                filled[rank] = at + n
+                done += n
+        chunk = _up(max(filled))
+        return [(rank * chunk + at, skipped, n, n) for rank, at, skipped, n in cuts], chunk, parts
 
     # Running
 
@@ -359,7 +389,7 @@ class Model:
         if not unit.grad_chunk:
             return
         storage = unit.grad.untyped_storage()
-        if storage.size() == 0:
+        if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             if add:
                 unit.grad.zero_()

@@ -3,4 +3,4 @@ worker says why when it tries."""
 import contextlib
 
 with contextlib.suppress(Exception):
-    from raylet_c.train import fsdp2, prepare_model  # noqa: F401
+    from raylet_c.train import fsdp1, fsdp2, optim, prepare_model  # noqa: F401

@@ -302,6 +302,24 @@ static int begin(nccl *n, rc_tag tag, rc__call *call, rc_error *error)
 	return 0;
 }
 
+/* What a call brings to this rank at least. */
+static uint64_t takes(const nccl *n, const rc__call *call)
+{
+	uint64_t ranks = (uint64_t)n->comm.size;
+
+	switch (call->kind) {
+	case RC__ALL_GATHER:
+	case RC__REDUCE_SCATTER:
+		return (ranks - 1) * call->bytes;
+	case RC__ALL_REDUCE:
+		return 2 * (ranks - 1) * call->bytes / ranks;
+	case RC__BROADCAST:
+		return n->comm.rank == call->root ? 0 : call->bytes;
+	default:
+		return 0;
+	}
+}
+
 /* After it, with what it returned. */
 static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_error *error)
 {
@@ -317,6 +335,7 @@ static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_e
 		give_up(n, &reason);
 		return check_failed(n, error);
 	}
+	n->comm.taken += takes(n, call);
 	if (!n->grouped)
 		take_off(n, call, stream, true);
 	else if (n->group_count < GROUPED)

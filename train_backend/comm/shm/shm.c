@@ -149,6 +149,7 @@ static int shm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *rec
 			const char *from = lent(s, q);
 
 			memcpy((char *)recv + (size_t)q * bytes + begin, from ? from + begin : half_of(s, q), n);
+			comm->taken += n;
 		}
 		s->round++;
 	}
@@ -175,6 +176,7 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
 			size_t begin = min(q * piece->count, piece->total), n = min(piece->count, piece->total - begin);
 
 			memcpy((char *)full + (piece->full + begin) * element, from + piece->chunk * element, n * element);
+			comm->taken += i ? n * element : 0;
 		}
 	}
 	return finish(s, error);
@@ -211,6 +213,7 @@ static int shm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void 
 			from[q] = base ? base + (rank * count + begin) * element : half_of(s, (int)q) + rank * share * element;
 		}
 		rc__sum((char *)recv + begin * element, from, comm->size, n, dtype, factor(s, op));
+		comm->taken += (ranks - 1) * n * element;
 		s->round++;
 	}
 	return finish(s, error);
@@ -260,6 +263,9 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 				void *to = small ? (char *)data + begin * element : (char *)from[comm->rank];
 
 				rc__sum(to, from, comm->size, min(slice, n - mine), dtype, factor(s, op));
+				comm->taken += (ranks - 1) * min(slice, n - mine) * element;
+			} else {
+				comm->taken += (n - min(slice, n - min(slice * (size_t)comm->rank, n))) * element;
 			}
 		}
 		s->round++;
@@ -295,6 +301,7 @@ static int shm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, in
 		}
 		if (!sends)
 			memcpy((char *)data + begin, from ? from + begin : half_of(s, root), n);
+		comm->taken += sends ? 0 : n;
 		s->round++;
 	}
 	return finish(s, error);

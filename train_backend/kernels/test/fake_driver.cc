@@ -61,6 +61,8 @@ static inline int __float2int_rn(float x) { return (int)rintf(x); }
 static inline void __threadfence() {}
 static inline unsigned atomicAdd(unsigned *at, unsigned x) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); }
 static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) { return (uint64_t(high) << 32 | low) >> (shift & 31); }
 
 /* ---- fibers ---- */
 
@@ -234,7 +236,7 @@ API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *) { memcpy((vo
 API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *) { memset((void *)to, value, bytes); return 0; }
 API cuMemAlloc_v2(uint64_t *memory, size_t bytes) { *memory = (uint64_t)malloc(bytes); return *memory ? 0 : 2; }
 API cuMemFree_v2(uint64_t memory) { free((void *)memory); return 0; }
-API cuModuleLoadData(void **module, const void *image) { *module = (void *)"module"; return strcmp((const char *)image, "fake code") ? 200 : 0; }
+API cuModuleLoadData(void **, const void *image) { return strcmp((const char *)image, "fake code") ? 200 : 0; }
 API cuModuleUnload(void *) { return 0; }
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int, size_t) { *blocks = occupancy; return 0; }
 
@@ -266,7 +268,11 @@ API cuLaunchKernel(void *function, unsigned blocks, unsigned, unsigned, unsigned
 API nvrtcVersion(int *major, int *minor) { *major = 1; *minor = 0; return 0; }
 API nvrtcGetNumSupportedArchs(int *count) { *count = 1; return 0; }
 API nvrtcGetSupportedArchs(int *architectures) { *architectures = 90; return 0; }
-API nvrtcCreateProgram(void **program, const char *, const char *, int, const char *const *, const char *const *) { *program = malloc(1); return 0; }
+API nvrtcCreateProgram(void **program, const char *, const char *, int, const char *const *, const char *const *)
+{
+	*program = malloc(1);
+	return 0;
+}
 API nvrtcDestroyProgram(void **program) { free(*program); return 0; }
 API nvrtcCompileProgram(void *, int, const char *const *) { return 0; }
 API nvrtcGetProgramLogSize(void *, size_t *size) { *size = 0; return 0; }

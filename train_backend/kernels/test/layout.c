@@ -89,6 +89,37 @@ static void packs(void)
 	}
 }
 
+/* One parameter of 2 ranks whose second half begins at an odd place; memory ends where the data does, which AddressSanitizer sees. */
+static void stays_inside(void)
+{
+	for (size_t n = 1; n <= 70; n++) {
+		rc_piece piece = {0, 0, n, 2 * n};
+		rc_layout *layout = NULL;
+
+		CHECK(!rc_layout_create(kernels, &piece, 1, 2, n, &layout, NULL));
+		for (size_t element = 1; element <= 8; element *= 2) {
+			unsigned char *gathered = malloc(2 * n * element), *full = malloc(2 * n * element);
+
+			fill_bits(gathered, RC_U8, 2 * n * element);
+			CHECK(!rc_unshuffle(kernels, layout, gathered, full, element, NULL, NULL));
+			CHECK(memcmp(gathered, full, 2 * n * element) == 0); /* with one piece and no gap, nothing changes places */
+			free(gathered), free(full);
+		}
+		for (size_t kinds = 0; kinds < 2 * TYPES * TYPES; kinds++) {
+			rc_dtype from = all_types[kinds % TYPES], to = all_types[kinds / TYPES % TYPES];
+			float scale = kinds / TYPES / TYPES ? 3 : 1;
+			void *grad = malloc(2 * n * rc_dtype_size(from)), *want = malloc(2 * n * rc_dtype_size(to)), *got = malloc(2 * n * rc_dtype_size(to));
+
+			fill_bits(grad, from, 2 * n);
+			rc_oracle_pack(&piece, 1, 2, n, (const void *const *)&grad, from, want, to, scale);
+			CHECK(!rc_pack(kernels, layout, (const void *const *)&grad, from, got, to, scale, NULL, NULL));
+			CHECK(same("pack", want, got, to, 2 * n));
+			free(grad), free(want), free(got);
+		}
+		rc_layout_destroy(layout);
+	}
+}
+
 static void refuses(void)
 {
 	static const struct {
@@ -123,6 +154,7 @@ static void run_all(void)
 {
 	RUN(unshuffles, "gathered chunks come to the parameters' places");
 	RUN(packs, "gradients come to the ranks' chunks, zeros to what is between");
+	RUN(stays_inside, "nothing outside the buffers is touched, whatever their places and sizes");
 	RUN(refuses, "layouts that cannot be are refused");
 }
 

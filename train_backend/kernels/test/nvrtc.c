@@ -190,7 +190,8 @@ static bool found_beside(const char *mapped, const char *package)
 	int status = -1;
 
 	snprintf(site, sizeof site, "%s/site", cache);
-	snprintf(command, sizeof command, "rm -rf '%s' && mkdir -p \"$(dirname '%s/%s')\" '%s/%s' && echo something > '%s/%s' && ln -s '%.*s'/* '%s/%s/'",
+	snprintf(command, sizeof command,
+	         "rm -rf '%s' && mkdir -p \"$(dirname '%s/%s')\" '%s/%s' && echo something > '%s/%s' && ln -s '%.*s'/* '%s/%s/'",
 	         site, site, mapped, site, package, site, mapped, (int)(slash - named), named, site, package);
 	if (system(command))
 		return false;

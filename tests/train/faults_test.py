@@ -1,0 +1,121 @@
+"""A rank that dies, stops, ends or computes another model: every other rank gets an error that names rank, unit and phase, within the timeout,
+and no process stays behind (report B13).
+
+    python tests/train/faults_test.py [TEXT]
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import _ranks
+
+TIMEOUT = 6  # seconds, of the process group: what the engine takes for its own
+
+
+def work(fault):
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    rank = dist.get_rank()
+    group = dist.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
+    mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 16) for _ in range(4)]
+    if fault == "other model" and rank == 1:
+        layers[2] = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 16))
+    model = torch.nn.Sequential(*layers)
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for step in range(4):
+        if rank == 1 and step == 2:
+            if fault == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if fault == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if fault == "raises":
+                raise ValueError("this rank's data is bad")
+            if fault == "skips a step":
+                continue
+        model(torch.randn(3, 16)).sum().backward()
+    if fault == "skips a step":
+        time.sleep(2 * TIMEOUT)
+
+
+CASES = [  # fault, which rank's text is looked at, what it must name
+    ("killed", 0, ["rank 1", "died"]),
+    ("stopped", 0, ["rank 1", "did not come within %d s" % TIMEOUT]),
+    ("raises", 0, ["rank 1"]),
+    ("other model", 0, ["rank 1", "sizes differ"]),
+    ("skips a step", 0, ["rank 1", "did not come within %d s" % TIMEOUT]),
+]
+
+
+def run(fault):
+    """(seconds from the first end or fault to rank 0's end, rank 0's output, whether a process stayed)"""
+    with tempfile.TemporaryDirectory() as folder:
+        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_ranks._free_port()), WORLD_SIZE="2", OMP_NUM_THREADS="1",
+                   PYTHONPATH=_ranks.python_path(), RANKS_FOLDER=folder)
+        logs = [open(os.path.join(folder, "%d.log" % r), "w+") for r in range(2)]
+        ranks = [subprocess.Popen([sys.executable, os.path.join(_ranks.HERE, "_ranks.py"), "faults_test:work", "ours", json.dumps([dict(fault=fault)])],
+                                  env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=logs[r], stderr=subprocess.STDOUT) for r in range(2)]
+        try:
+            ranks[0].wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            pass
+        code = ranks[0].poll()
+        if fault in ("stopped", "skips a step"):
+            ranks[1].kill()
+        try:
+            ranks[1].wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass
+        stayed = [r for r in range(2) if ranks[r].poll() is None]
+        for p in ranks:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+        logs[0].seek(0)
+        return code, logs[0].read(), stayed
+
+
+def main():
+    only = sys.argv[1] if len(sys.argv) > 1 else ""
+    number = failed = 0
+    for fault, _, wanted in CASES:
+        sentence = "a rank that %s ends the run on the other, which is told" % {"other model": "has another model", "killed": "is killed",
+                                                                                 "stopped": "is stopped"}.get(fault, fault)
+        if only not in sentence:
+            continue
+        number += 1
+        code, text, stayed = run(fault)
+        last = [line for line in text.splitlines() if "Error" in line]
+        problems = []
+        if code in (None, 0):
+            problems.append("rank 0 ended with %s" % code)
+        if stayed:
+            problems.append("ranks %s did not end" % stayed)
+        told = [line for line in last if all(w in line for w in wanted)]
+        if not told:
+            problems.append("no error names %s" % ", ".join(wanted))
+        elif not any(name in line for line in told for name in ("forward", "backward", "reduce", "connect", "window")):
+            problems.append("the error names no phase: %s" % told[0])
+        for problem in problems:
+            print("# " + problem)
+        if problems:
+            print("".join("# %s\n" % line for line in text.splitlines()[-12:]), end="")
+        failed += bool(problems)
+        print("%s %d - %s%s" % ("not ok" if problems else "ok", number, sentence, "" if problems else ": " + told[-1][:300].replace("#", "")), flush=True)
+    print("1..%d" % number)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
