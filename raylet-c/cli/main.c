@@ -1,7 +1,11 @@
 /* The raylet-c command: which subcommand, its words, its exit status. 0: done; 1: refused or failed, with one line on stderr;
  * 2: wrong words on the command line (as Ray's own command line has it). */
+#define _GNU_SOURCE
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "raylet-c/base/version.h"
 #include "raylet-c/cli/install.h"
@@ -15,6 +19,7 @@ static const char help[] =
 	"  raylet-c disable [--ray-dir DIR]                  put Ray's own back\n"
 	"  raylet-c status [--ray-dir DIR]                   which one a ray package has\n"
 	"  raylet-c start --address=HEAD:PORT [OPTIONS]      start a node without changing a package (raylet-c start --help)\n"
+	"  raylet-c train explain MODEL [OPTIONS]            what the FSDP engine does with a model (raylet-c train explain --help)\n"
 	"  raylet-c version                                  this version and the Ray releases that it supports\n"
 	"\n"
 	"DIR is a ray package, or an environment that holds one; without it: the environment of this command, then the one of\n"
@@ -49,6 +54,36 @@ static int option(int argc, char **argv, int *i, const char *name, const char **
 	if (*i + 1 >= argc)
 		return -1;
 	*ret = argv[++*i];
+	return 1;
+}
+
+/* `train WORD ...` is Python: raylet_c.train.WORD, run by the interpreter beside this command, else the one on PATH. */
+static int run_train(int argc, char **argv)
+{
+	char python[PATH_MAX], module[64], **words;
+	ssize_t n = readlink("/proc/self/exe", python, sizeof python - sizeof "python3");
+	char *slash;
+
+	if (argc < 3 || strcmp(argv[2], "explain") != 0)
+		return wrong_words("train: no such command: %s", argc < 3 ? "(none)" : argv[2]);
+	words = calloc((size_t)argc + 2, sizeof *words);
+	if (!words)
+		return 1;
+	snprintf(module, sizeof module, "raylet_c.train.%s", argv[2]);
+	words[0] = "python3";
+	words[1] = "-m";
+	words[2] = module;
+	for (int i = 3; i < argc; i++)
+		words[i] = argv[i];
+	python[n > 0 ? n : 0] = '\0';
+	slash = strrchr(python, '/');
+	if (slash) {
+		strcpy(slash + 1, "python3");
+		execv(python, words);
+	}
+	execvp("python3", words);
+	fprintf(stderr, "raylet-c: train: no python3 can be run, beside this command or on PATH\n");
+	free(words);
 	return 1;
 }
 
@@ -130,6 +165,8 @@ int main(int argc, char **argv)
 		}
 		return package_command(command, argc - 2, argv + 2);
 	}
+	if (strcmp(command, "train") == 0)
+		return run_train(argc, argv);
 	if (strcmp(command, "start") == 0)
 		return rc_start_command(argc - 2, argv + 2);
 	return wrong_words("no such command: %s", command);

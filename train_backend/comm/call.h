@@ -16,6 +16,7 @@ typedef enum rc__kind {
 	RC__ALL_REDUCE,
 	RC__BROADCAST,
 	RC__BARRIER,
+	RC__GRAPH,
 } rc__kind;
 
 typedef struct rc__call {

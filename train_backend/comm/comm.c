@@ -2,12 +2,18 @@
 #include "train_backend/comm/comm.h"
 
 #include <stdint.h>
+#include <unistd.h>
 
 #include "train_backend/comm/comm_ops.h"
 
 static int connected(const rc_comm *comm, rc_error *error)
 {
-	return comm->connected ? 0 : rc_fail(error, RC_E_INVALID, "the communicator is not connected");
+	if (!comm->connected)
+		return rc_fail(error, RC_E_INVALID, "the communicator is not connected");
+	if (comm->owner != getpid())
+		return rc_fail(error, RC_E_INVALID, "the communicator belongs to process %d, of which this one (%d) is a fork", (int)comm->owner,
+		               (int)getpid());
+	return 0;
 }
 
 /* count * unit * ranks, or an error that names the call. */
@@ -52,7 +58,7 @@ int rc_comm_connect(rc_comm *comm, const void *const *blobs, const size_t *sizes
 
 void rc_comm_destroy(rc_comm *comm)
 {
-	if (comm)
+	if (comm && comm->owner == getpid())
 		comm->ops->destroy(comm);
 }
 
@@ -156,6 +162,11 @@ int rc_comm_group_end(rc_comm *comm, rc_error *error)
 	return connected(comm, error) ? -1 : comm->ops->group_end(comm, error);
 }
 
+int rc_comm_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error)
+{
+	return connected(comm, error) ? -1 : comm->ops->watch(comm, tag, stream, error);
+}
+
 int rc_comm_check(rc_comm *comm, rc_error *error)
 {
 	return connected(comm, error) ? -1 : comm->ops->check(comm, error);
@@ -163,6 +174,6 @@ int rc_comm_check(rc_comm *comm, rc_error *error)
 
 void rc_comm_abort(rc_comm *comm, const char *reason)
 {
-	if (comm->connected)
+	if (comm->connected && comm->owner == getpid())
 		comm->ops->abort(comm, reason);
 }

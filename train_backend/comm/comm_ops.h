@@ -3,6 +3,8 @@
 #ifndef RC_COMM_COMM_OPS_H
 #define RC_COMM_COMM_OPS_H
 
+#include <sys/types.h>
+
 #include "train_backend/comm/comm.h"
 
 typedef struct rc__comm_ops {
@@ -19,6 +21,7 @@ typedef struct rc__comm_ops {
 	int (*barrier)(rc_comm *comm, rc_tag tag, rc_error *error);
 	int (*group_begin)(rc_comm *comm, rc_error *error);
 	int (*group_end)(rc_comm *comm, rc_error *error);
+	int (*watch)(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error);
 	int (*check)(rc_comm *comm, rc_error *error);
 	void (*abort)(rc_comm *comm, const char *reason);
 } rc__comm_ops;
@@ -28,6 +31,7 @@ struct rc_comm {
 	int rank, size;
 	double timeout; /* seconds */
 	bool connected;
+	pid_t owner; /* the process that made it */
 	uint64_t taken; /* bytes, see rc_comm_taken; counted by the transport */
 	char transport[32];
 	const void *blob; /* owned by the transport */

@@ -383,6 +383,27 @@ static PyObject *comm_group_end(PyObject *self, PyObject *unused)
 	return outcome(failed, &error);
 }
 
+static PyObject *comm_watch(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"stream", "unit", "phase", NULL};
+	comm *c = (comm *)self;
+	unsigned long long stream = 0;
+	rc_tag tag = {0};
+	rc_error error;
+	int failed;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|zz", names, &stream, &tag.unit, &tag.phase) || begin(c))
+		return NULL;
+	CALL(c, failed, rc_comm_watch(c->comm, tag, pointer(stream), &error));
+	return outcome(failed, &error);
+}
+
+static PyObject *comm_taken(PyObject *self, void *unused)
+{
+	(void)unused;
+	return closed((comm *)self) ? NULL : PyLong_FromUnsignedLongLong(rc_comm_taken(((comm *)self)->comm));
+}
+
 static PyObject *comm_check(PyObject *self, PyObject *unused)
 {
 	rc_error error;
@@ -494,6 +515,8 @@ static PyMethodDef comm_methods[] = {
 	{"barrier", WITH_NAMES(comm_barrier), METH_VARARGS | METH_KEYWORDS, "barrier(unit=None, phase=None)"},
 	{"group_begin", comm_group_begin, METH_NOARGS, "group_begin(): what follows becomes one launch (nccl)"},
 	{"group_end", comm_group_end, METH_NOARGS, "group_end()"},
+	{"watch", WITH_NAMES(comm_watch), METH_VARARGS | METH_KEYWORDS,
+	 "watch(stream, unit=None, phase=None): after the launch of a CUDA graph with calls in it; all ranks call"},
 	{"check", comm_check, METH_NOARGS, "check(): raises why it is broken, if it is"},
 	{"abort", comm_abort, METH_VARARGS, "abort(reason): from any thread; breaks it on every rank"},
 	{"close", comm_close, METH_NOARGS, "close()"},
@@ -503,6 +526,7 @@ static PyMethodDef comm_methods[] = {
 static PyGetSetDef comm_values[] = {
 	{.name = "rank", .get = comm_get_rank},
 	{.name = "size", .get = comm_get_size},
+	{.name = "taken", .get = comm_taken, .doc = "bytes of other ranks' data that came to this one"},
 	{.name = "transport", .get = comm_get_transport, .doc = "'shm' or 'nccl' with its version"},
 	{0},
 };

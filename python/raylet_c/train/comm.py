@@ -18,6 +18,8 @@ def _store(group: dist.ProcessGroup) -> dist.Store:
 
 def _timeout(group: dist.ProcessGroup, device: torch.device) -> float:
     """Seconds that the script gave the group; not every backend tells."""
+    if isinstance(getattr(group, "seconds", None), float):  # process_group.py's
+        return group.seconds
     try:
         return group._get_backend(device).options._timeout.total_seconds()
     except (AttributeError, RuntimeError):

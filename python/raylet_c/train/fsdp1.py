@@ -7,14 +7,17 @@ what hangs on it is answered here. What is not served (see `refusal`) keeps torc
 While a unit is gathered, modules hold the engine's leaf tensors. Outside they hold what torch puts there: the original parameters
 (use_orig_params=True), or tensors without memory.
 """
+import contextlib
 import functools
 import inspect
 import logging
 import os
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
+from torch.distributed.fsdp import _init_utils
 from torch.distributed.fsdp import _runtime_utils as runtime
 from torch.distributed.fsdp._common_utils import HandleTrainingState, TrainingState
 from torch.distributed.fsdp._flat_param import FlatParamHandle
@@ -27,7 +30,7 @@ log = logging.getLogger("raylet_c.train")
 
 SERVED = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
 ENVIRONMENT = ("FSDP_USE_FULL_PREC_IN_EVAL", "FSDP_USE_FAKE_ALL_GATHER", "FSDP_USE_FAKE_REDUCE")
-_stock = {}  # name -> torch's own method of FullyShardedDataParallel
+_stock = {}  # (class or module, name) -> torch's own
 
 
 def refusal(root):
@@ -413,6 +416,7 @@ class _Handle(FlatParamHandle):
     """A handle whose parameters the engine gathers. Original parameters have their gradients by themselves; torch's methods, called between
     steps, expect that they are views of the flat parameter's."""
 
+    @torch.no_grad()
     def _writeback_orig_params(self):
         wrote = False
         flat = self.flat_param
@@ -433,6 +437,7 @@ class _Handle(FlatParamHandle):
         if self.sharded_grad is not None:
             super()._use_sharded_grad_views()
 
+    @torch.no_grad()
     def collect_grads(self):
         """The flat gradient of what the original parameters have; None when they have none."""
         flat = self.flat_param
@@ -446,6 +451,7 @@ class _Handle(FlatParamHandle):
                 whole[part.offset_in_shard : part.offset_in_shard + part.numel_in_shard].copy_(grad)
         return whole
 
+    @torch.no_grad()
     def unshard_grad(self):
         flat, unsharded = self.flat_param, self.flat_param.data
         flat.data = flat._local_shard  # a gradient has to be of its parameter's size
@@ -454,6 +460,9 @@ class _Handle(FlatParamHandle):
         super().unshard_grad()
 
     def reshard_grad(self):
+        if self.flat_param._saved_grad_shard is None:  # none on this rank
+            for param in self.flat_param._params:
+                param.grad = None
         super().reshard_grad()
         self.flat_param.grad = None
 
@@ -489,10 +498,10 @@ def _take(root):
 
 def _init(self, *args, **kwargs):
     """torch's own refuses a model on the CPU unless the device is named."""
-    bound = inspect.signature(_stock["__init__"]).bind(self, *args, **kwargs)
+    bound = inspect.signature(_stock[FSDP, "__init__"]).bind(self, *args, **kwargs)
     if bound.arguments.get("device_id") is None and not torch.cuda.is_available():
         bound.arguments["device_id"] = torch.device("cpu")
-    _stock["__init__"](*bound.args, **bound.kwargs)
+    _stock[FSDP, "__init__"](*bound.args, **bound.kwargs)
 
 
 def _forward(self, *args, **kwargs):
@@ -504,29 +513,49 @@ def _forward(self, *args, **kwargs):
         _take(self)
     root = self.__dict__.get("_rc_root")
     if root is None:
-        return _stock["forward"](self, *args, **kwargs)
+        return _stock[FSDP, "forward"](self, *args, **kwargs)
     with torch.autograd.profiler.record_function("FullyShardedDataParallel.forward"):
         return root.forward(self, args, kwargs)
 
 
 def _register_comm_hook(self, state, hook):
-    _stock["register_comm_hook"](self, state, hook)
+    _stock[FSDP, "register_comm_hook"](self, state, hook)
     root = self.__dict__.get("_rc_root")
     if root is not None:
         log.warning("FullyShardedDataParallel goes back to torch's own here: register_comm_hook is not served by raylet_c")
         root.release()
 
 
+def _to_cpu(handle):
+    """torch's own frees what it has just handed out where parameters are on the CPU already."""
+    return contextlib.nullcontext() if handle.device.type == "cpu" else _stock[FlatParamHandle, "to_cpu"](handle)
+
+
+def _check_states(module_states):
+    """torch's own refuses to broadcast from the CPU, for which gloo is good enough."""
+    if not dist.is_initialized() or "gloo" not in str(dist.get_backend_config()) or any(t.is_cuda for t in module_states):
+        _stock[_init_utils, "_check_module_states_for_sync_module_states"](module_states)
+
+
+PLACES = (
+    (FSDP, "__init__", _init),
+    (FSDP, "forward", _forward),
+    (FSDP, "register_comm_hook", _register_comm_hook),
+    (FlatParamHandle, "to_cpu", _to_cpu),
+    (_init_utils, "_check_module_states_for_sync_module_states", _check_states),
+)
+
+
 def install():
     """FullyShardedDataParallel's methods ask the engine first. The class stays the one that users have."""
     if _stock:
         return
-    for name, ours in (("__init__", _init), ("forward", _forward), ("register_comm_hook", _register_comm_hook)):
-        _stock[name] = getattr(FSDP, name)
-        setattr(FSDP, name, functools.wraps(_stock[name])(ours))
+    for where, name, ours in PLACES:
+        _stock[where, name] = getattr(where, name)
+        setattr(where, name, functools.wraps(_stock[where, name])(ours))
 
 
 def uninstall():
-    for name, stock in _stock.items():
-        setattr(FSDP, name, stock)
+    for (where, name), stock in _stock.items():
+        setattr(where, name, stock)
     _stock.clear()

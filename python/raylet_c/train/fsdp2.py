@@ -215,16 +215,15 @@ class Root:
         for reason in filter(None, map(_switched, self.groups)):
             self.release(reason)
             return False
+        same = all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed()
         for group in self.groups:
             unit = group._rc_unit
             if not unit.spec.alone and self._stays(group):
                 self.model.leave(unit)
                 self.model.move_out(unit)
             unit.reduce_unused = getattr(group, "reduce_scatter_unused_params", False)
-        if all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed():
-            return True
-        for group in self.groups:
-            unit = group._rc_unit
+            if same:
+                continue
             for p in group._rc_params:
                 if p._rc_home[1] is not p.sharded_param or p._sharded_param_data.data_ptr() != p._rc_home[0]:
                     for q, t in zip(group._rc_params, unit.spec.tensors):
@@ -234,7 +233,8 @@ class Root:
                     break
             if self.model.follow_trained(unit):
                 self._make_grads(group, unit)
-        self._remember_homes()
+        if not same:
+            self._remember_homes()
         return True
 
     def _remember_homes(self):
@@ -289,14 +289,14 @@ class Root:
         if self.replicas > 1 and not group.all_reduce_grads:
             raise NotImplementedError("set_requires_all_reduce(False) between forward and backward is not served on a hybrid mesh: call it "
                                       "before forward, or set RAYLET_C_FSDP=0")
-        all_arrived = not seen & MISSING if grads is None else all(g is not None for g in grads)
-        missing = () if all_arrived or unit.reduce_unused else self._missing(unit, grads)
+        complete = unit.reduce_unused or (not seen & MISSING if grads is None else all(g is not None for g in grads))
+        missing = () if complete else self._missing(unit, grads)
         if unit.grad.untyped_storage().size() and self._grads_kept(group, unit):
             self._renew_grads(group, unit)
         if seen & HAD:
-            self._adopt_grads(params, unit)
+            self._fill_grads(params, unit)
         model.reduce(unit, *self.rule(group, unit), self.replicas > 1, bool(seen & HAD), grads)
-        if not missing:
+        if complete:
             model.engine.give(unit.index)
         else:
             for i, (p, own) in enumerate(zip(params, unit.grads)):
@@ -311,8 +311,8 @@ class Root:
         return [i for at, i in enumerate(trained) if unit.gathered[i].grad is None and (grads is None or grads[at] is None)]
 
     @torch.no_grad()
-    def _adopt_grads(self, params, unit):
-        """Before a reduction is added: zeros where there is no gradient yet; gradients that are not in our memory are brought there."""
+    def _fill_grads(self, params, unit):
+        """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
         storage = unit.grad.untyped_storage()
         if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)

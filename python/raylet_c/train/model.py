@@ -12,18 +12,12 @@ import torch
 
 from raylet_c import _train
 
+from .layout import ALIGN, RING_BUCKETS, RING_SLOTS, up
+
 log = logging.getLogger("raylet_c.train")
 
-ALIGN = 32  # elements between pieces: whole 64-byte lines in 16-bit types
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-RING_SLOTS = 2
-RING_BUCKETS = 2
-
 watchers = []  # called with each Model that begins a step
-
-
-def _up(n: int, to: int = ALIGN) -> int:
-    return -(-n // to) * to
 
 
 def own_storage(view: torch.Tensor) -> torch.Tensor:
@@ -161,8 +155,8 @@ class Model:
         for piece in spec.pieces:
             offsets.append(chunk)
             full_offsets.append(full)
-            chunk += _up(piece.count)
-            full += _up(piece.count * self.ranks)
+            chunk += up(piece.count)
+            full += up(piece.count * self.ranks)
         return chunk, offsets, full, full_offsets
 
     def _window(self, size: int) -> torch.Tensor:
@@ -171,7 +165,7 @@ class Model:
         return torch.frombuffer(window.memory, dtype=torch.uint8)
 
     def _shards(self, specs, layouts):
-        sizes = [_up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
         if self.cuda:
             memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
         else:
@@ -235,7 +229,7 @@ class Model:
                 offsets.append(chunk if i in on_pieces else -1)
                 if i in on_pieces:
                     pieces.append((chunk, 0, piece.count, piece.total))
-                    chunk += _up(piece.count)
+                    chunk += up(piece.count)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
         unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
@@ -290,7 +284,7 @@ class Model:
                     parts.append((i, at, n))
                 filled[rank] = at + n
                 done += n
-        chunk = _up(max(filled))
+        chunk = up(max(filled))
         return [(rank * chunk + at, skipped, n, n) for rank, at, skipped, n in cuts], chunk, parts
 
     # Running

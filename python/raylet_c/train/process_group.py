@@ -95,7 +95,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta):
         super().__init__(rank, size)
         self._store, self._rank, self._size = store, rank, size
-        self._timeout = timeout.total_seconds()
+        self.seconds = timeout.total_seconds()
         self._comm: _train.Comm | None = None  # connected by the first call: many groups are made and never used
         self._lock = threading.RLock()
         self._channels: dict[tuple[int, int, int], _Channel] = {}
@@ -119,8 +119,8 @@ class ProcessGroup(dist.ProcessGroup):
     def comm(self) -> _train.Comm:
         with self._lock:
             if self._comm is None:
-                comm = _train.Comm.shm(self._rank, self._size, self._timeout)
-                self._comm = exchange(self._store, self._rank, self._size, comm, self._timeout)
+                comm = _train.Comm.shm(self._rank, self._size, self.seconds)
+                self._comm = exchange(self._store, self._rank, self._size, comm, self.seconds)
             return self._comm
 
     def shutdown(self) -> None:
@@ -309,7 +309,7 @@ class ProcessGroup(dist.ProcessGroup):
             key = src, dst, tag
             if key not in self._channels:
                 store = dist.PrefixStore("raylet_c/%d-%d-%d" % key, self._store)
-                self._channels[key] = _Channel(store, dst == self._rank, self._timeout)
+                self._channels[key] = _Channel(store, dst == self._rank, self.seconds)
             return self._channels[key]
 
     def recv_anysource(self, tensors, tag=0):

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "train_backend/comm/comm_ops.h"
 #include "train_backend/comm/nccl/library.h"
@@ -463,6 +464,16 @@ static int nccl_group_end(rc_comm *comm, rc_error *error)
 	return 0;
 }
 
+static int nccl_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error)
+{
+	nccl *n = nccl_of(comm);
+	rc__call call = { .kind = RC__GRAPH };
+
+	if (begin(n, tag, &call, error))
+		return -1;
+	return end(n, &call, stream, RC__NCCL_OK, error);
+}
+
 static int nccl_check(rc_comm *comm, rc_error *error)
 {
 	return check(nccl_of(comm), error);
@@ -767,6 +778,7 @@ static const rc__comm_ops ops = {
 	.barrier = nccl_barrier,
 	.group_begin = nccl_group_begin,
 	.group_end = nccl_group_end,
+	.watch = nccl_watch,
 	.check = nccl_check,
 	.abort = nccl_abort,
 };
@@ -790,7 +802,8 @@ int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm
 		free(n);
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for a communicator");
 	}
-	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .blob = &n->blob, .blob_size = sizeof n->blob };
+	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(),
+	                     .blob = &n->blob, .blob_size = sizeof n->blob };
 	snprintf(n->comm.transport, sizeof n->comm.transport, "nccl %d.%d.%d", library->version / 10000, library->version / 100 % 100,
 	         library->version % 100);
 	n->library = library;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train_backend/comm/comm_ops.h"
 #include "train_backend/comm/shm/control.h"
@@ -19,7 +20,7 @@
 #include "train_backend/comm/shm/sum.h"
 
 enum {
-	HALF = 1 << 20,  /* bytes of half a bounce memory: stays in the caches */
+	HALF = 2 << 20,  /* bytes of half a bounce memory: stays in the caches */
 	SMALL = 4096,    /* an all-reduce up to here is summed whole by every rank: one meeting */
 	ALIGN = 64,
 	MAX_RANKS = 512,
@@ -164,7 +165,8 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
 
 	locate(s, send, chunk * element, &arrival);
 	if (arrival.window < 0 && arrival.call.bytes)
-		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window", (unsigned long long)arrival.call.bytes);
+		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window",
+		               (unsigned long long)arrival.call.bytes);
 	if (rc__control_enter(&s->control, tag, &arrival, error))
 		return rc__control_leave(&s->control, -1);
 	for (int i = 0; i < comm->size && arrival.call.bytes; i++) {
@@ -318,6 +320,12 @@ static int shm_barrier(rc_comm *comm, rc_tag tag, rc_error *error)
 /* Nothing is queued here. */
 static int shm_group(rc_comm *comm, rc_error *error)
 {
+	return rc__control_check(&shm_of(comm)->control, error);
+}
+
+static int shm_watch(rc_comm *comm, rc_tag tag, rc_stream stream, rc_error *error)
+{
+	(void)tag, (void)stream;
 	return rc__control_check(&shm_of(comm)->control, error);
 }
 
@@ -503,6 +511,7 @@ static const rc__comm_ops ops = {
 	.barrier = shm_barrier,
 	.group_begin = shm_group,
 	.group_end = shm_group,
+	.watch = shm_watch,
 	.check = shm_check,
 	.abort = shm_abort,
 };
@@ -518,8 +527,8 @@ int rc_comm_shm_prepare(int rank, int size, double timeout, rc_comm **comm, rc_e
 	s = calloc(1, sizeof *s);
 	if (!s)
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for a communicator");
-	s->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .transport = "shm", .blob = &s->blob,
-	                     .blob_size = sizeof s->blob };
+	s->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(), .transport = "shm",
+	                     .blob = &s->blob, .blob_size = sizeof s->blob };
 	memcpy(s->blob.magic, magic, sizeof magic);
 	s->blob.version = VERSION;
 	s->blob.rank = rank;

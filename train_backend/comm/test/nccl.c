@@ -221,13 +221,16 @@ static void captured(int rank, int size)
 	rc_error error;
 	float data[64];
 
-	/* Rank 1 captures no call: a captured one is not waited for, so that is no fault. */
 	((fake_stream *)stream)->capturing = 1;
-	if (rank == 0)
-		good(rc_comm_all_reduce(comm, reduce, data, 4, RC_F32, RC_SUM, stream, &error), &error);
+	good(rc_comm_all_reduce(comm, reduce, data, 4, RC_F32, RC_SUM, stream, &error), &error);
 	for (double end = ranks_now() + 1; ranks_now() < end; ranks_pause()) /* twice the timeout: nothing may come of it */
 		good(rc_comm_check(comm, &error), &error);
 	((fake_stream *)stream)->capturing = 0;
+	good(rc_comm_barrier(comm, forward, &error), &error);
+	/* A launch of the graph is watched: here rank 1 launches none. */
+	if (rank == 0)
+		good(rc_comm_watch(comm, (rc_tag){ "step", NULL }, stream, &error), &error);
+	broken(comm, RC_E_TIMEOUT, "CUDA graph of step: rank 1 (pid ");
 	ranks_point(1, size);
 	rc_comm_destroy(comm);
 	rc_cuda_stream_destroy(stream, NULL);
@@ -282,6 +285,31 @@ static void never_connects(int rank, int size)
 		rc_comm_destroy(comm);
 }
 
+/* The last rank ends once it has brought its blob. */
+static void dies_early(int rank, int size)
+{
+	rc_comm *comm = NULL;
+	rc_error error;
+	const void *bytes;
+	char part[100];
+	size_t n;
+
+	good(rc_comm_nccl_prepare(rank, size, 0, 60, &comm, &error), &error);
+	rc_comm_blob(comm, &bytes, &n);
+	if (rank == size - 1) {
+		memcpy(ranks_area->blobs[rank], bytes, n);
+		ranks_area->sizes[rank] = n;
+		atomic_fetch_add(&ranks_area->come[0], 1);
+		raise(SIGKILL);
+	}
+	CHECK_EQ_INT(-1, ranks_exchange(comm, &error));
+	snprintf(part, sizeof part, "connect: rank %d (pid %d) has died", size - 1, atomic_load(&ranks_area->pids[size - 1]));
+	/* Or one that was told this first has given up. */
+	CHECK(strstr(error.text, part) || strstr(error.text, "has closed its communicator"));
+	CHECK_EQ_INT(RC_E_UNAVAILABLE, error.code);
+	rc_comm_destroy(comm);
+}
+
 static void test_operations(void) { ranks_run(1, operations); ranks_run(3, operations); }
 static void test_late(void) { ranks_run(2, late); ranks_run(3, late); }
 static void test_other_size(void) { ranks_run(2, other_size); ranks_run(3, other_size); }
@@ -291,6 +319,8 @@ static void test_aborted(void) { ranks_run(2, aborted); }
 static void test_captured(void) { ranks_run(2, captured); }
 static void test_async_error(void) { ranks_run(2, async_error); }
 static void test_never_connects(void) { ranks_run(2, never_connects); ranks_run(3, never_connects); }
+
+static void test_dies_early(void) { ranks_run_some_killed(2, dies_early, 1 << 1); ranks_run_some_killed(3, dies_early, 1 << 2); }
 
 static void *open_fake(const char *name)
 {
@@ -322,8 +352,9 @@ int main(void)
 	RUN(test_killed, "a killed rank ends the others' calls long before the timeout");
 	RUN(test_ends_first, "a rank that ends after its last call harms nobody");
 	RUN(test_aborted, "an abort reaches the other ranks of the host");
-	RUN(test_captured, "a call that is captured into a graph is not waited for");
+	RUN(test_captured, "a call that is captured into a graph is not waited for, a launch of the graph is");
 	RUN(test_async_error, "an error that NCCL reports later is told with its call");
 	RUN(test_never_connects, "a rank that never connects ends the others' wait");
+	RUN(test_dies_early, "a rank that ends before it connects ends the others' wait");
 	return test_end();
 }

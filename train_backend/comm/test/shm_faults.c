@@ -60,7 +60,8 @@ static void other_call(int rank, int size)
 		result = rc_comm_reduce_scatter(comm, reduce, data, data, 16, RC_F32, RC_SUM, NULL, &error);
 	else
 		result = rc_comm_broadcast(comm, forward, data, 64, 0, NULL, &error);
-	expect(result, RC_E_INVALID, &error, "calls differ: rank 0 is at broadcast of layers.4 (forward), rank 1 at reduce-scatter of layers.3 (reduce)");
+	expect(result, RC_E_INVALID, &error,
+	       "calls differ: rank 0 is at broadcast of layers.4 (forward), rank 1 at reduce-scatter of layers.3 (reduce)");
 	told_the_same(rank, size, (1u << size) - 1, 1, &error);
 	rc_comm_destroy(comm);
 }
@@ -227,6 +228,27 @@ static void aborted(int rank, int size)
 	rc_comm_destroy(comm);
 }
 
+/* What a forked child does with its parent's communicator harms nobody. */
+static void forked(int rank, int size)
+{
+	rc_comm *comm = ranks_connect(rank, size, 60);
+	rc_error error;
+	pid_t child = fork();
+	int status = -1;
+
+	if (child == 0) {
+		int result = rc_comm_barrier(comm, forward, &error);
+
+		rc_comm_abort(comm, "of a child");
+		rc_comm_destroy(comm);
+		_exit(result == -1 && error.code == RC_E_INVALID ? 0 : 1);
+	}
+	waitpid(child, &status, 0);
+	CHECK_EQ_INT(0, status);
+	CHECK_EQ_INT(0, rc_comm_barrier(comm, forward, &error));
+	rc_comm_destroy(comm);
+}
+
 /* ---- start ---- */
 
 static void never_connects(int rank, int size)
@@ -368,6 +390,7 @@ static void test_stopped(void) { ranks_run(2, stopped); ranks_run(4, stopped); }
 static void test_late(void) { ranks_run(2, late); ranks_run(3, late); }
 static void test_leaves(void) { ranks_run(2, leaves); ranks_run(4, leaves); }
 static void test_aborted(void) { ranks_run(2, aborted); ranks_run(4, aborted); }
+static void test_forked(void) { ranks_run(2, forked); }
 static void test_never_connects(void) { ranks_run(2, never_connects); ranks_run(3, never_connects); }
 static void test_wrong_blobs(void) { ranks_run(1, wrong_blobs); }
 static void test_made_again(void) { ranks_run(1, made_again); ranks_run(4, made_again); }
@@ -385,6 +408,7 @@ int main(void)
 	RUN(test_late, "a rank that comes too late is told at once");
 	RUN(test_leaves, "a rank that has destroyed its communicator ends the others' wait");
 	RUN(test_aborted, "an abort from another thread ends every rank's wait with its reason");
+	RUN(test_forked, "a forked child can neither use nor end its parent's communicator");
 	RUN(test_never_connects, "a rank that never connects is named");
 	RUN(test_wrong_blobs, "changed blobs are refused");
 	RUN(test_made_again, "communicators made again and again leave no fd and no memory");
