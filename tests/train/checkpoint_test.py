@@ -1,5 +1,5 @@
-"""Checkpoints of models on the engine: what torch.distributed.checkpoint and torch.save write and read is what they write and read with torch's
-own run time, also across the two and across numbers of ranks; and a deleted model leaves no memory behind.
+"""Checkpoints of models on the engine: what torch.distributed.checkpoint and torch.save write and read is what they do with torch's own run
+time, also across the two and across numbers of ranks; and a deleted model leaves no memory behind.
 
     python tests/train/checkpoint_test.py [TEXT]      only cases whose name holds TEXT
 """
@@ -25,7 +25,8 @@ from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_model
 
 def states(run, **options):
     options = StateDictOptions(**options)
-    return {"model": get_model_state_dict(run.model, options=options), "optimizer": get_optimizer_state_dict(run.model, run.opt, options=options)}
+    return {"model": get_model_state_dict(run.model, options=options),
+            "optimizer": get_optimizer_state_dict(run.model, run.opt, options=options)}
 
 
 def apply(run, state, **options):
@@ -64,7 +65,7 @@ def load(folder, optimizer="adamw", before=0, after=2):
     found = plain(states(run))
     run.data.manual_seed(77 + dist.get_rank())
     run(after)
-    return {"found": found, "losses": run.losses[before:], "weights": weights(run.model), "served": not after or served(run.model)}
+    return {"found": found, "losses": run.losses[before:], "weights": weights(run.model), "served": served(run.model)}
 
 
 def full(cpu_offload=False, broadcast=False, optimizer="adamw", before=0):
@@ -165,57 +166,98 @@ def call(function, kwargs):
         gc.collect()
 
 
-def run(ranks, ours, function, **kwargs):
-    result = _ranks.run("checkpoint_test:call", ranks, ours, [dict(function=function, kwargs=kwargs)], timeout=200)[0]
-    if isinstance(result, Exception):
-        raise result
-    for r in result:
-        if "error" in r:
-            raise AssertionError("%s, %s: %s" % (function, "ours" if ours else "torch", r["error"]))
-        assert r.pop("served") == ours, "the wrong one ran it"
-    return result
+class Runs:
+    """What all cases ask for, each once, with one start of the processes for each run time and number of ranks."""
+
+    def __init__(self):
+        self.asked, self.results = {}, {}
+
+    def ask(self, ranks, ours, function, **kwargs):
+        key = ranks, ours, function, tuple(sorted(kwargs.items()))
+        self.asked.setdefault((ranks, ours), []).append(key)
+        return key
+
+    def go(self):
+        for (ranks, ours), keys in self.asked.items():
+            keys = [k for k in dict.fromkeys(keys) if k not in self.results]
+            calls = [dict(function=k[2], kwargs=dict(k[3])) for k in keys]
+            self.results.update(zip(keys, _ranks.run("checkpoint_test:call", ranks, ours, calls, timeout=300)))
+
+    def result(self, key):
+        result = self.results[key]
+        if isinstance(result, Exception):
+            raise result
+        for r in result:
+            if "error" in r:
+                raise AssertionError("%s, %s: %s" % (key[2], "ours" if key[1] else "torch", r["error"]))
+            assert r.get("served", key[1]) == key[1], "the wrong one ran it"
+        return [{k: v for k, v in r.items() if k != "served"} for r in result]
 
 
-def both(function, ranks=2, **kwargs):
-    same(run(ranks, False, function, **kwargs), run(ranks, True, function, **kwargs), function, 0 if ranks == 2 else 1e-4)
+def both(function, **kwargs):
+    """The same from both run times."""
+
+    def ask(runs, folder):
+        keys = [runs.ask(2, ours, function, **kwargs) for ours in (False, True)]
+        return (lambda: None), (lambda: same(*map(runs.result, keys), function, 0))
+
+    return ask
 
 
 def across(saver, loader, saver_ranks=2, loader_ranks=2, optimizer="adamw", before=0):
     """What one saves is what the other finds, and both go on with the same numbers as torch's own."""
-    with tempfile.TemporaryDirectory() as folder:
-        saved = run(saver_ranks, saver, "save", folder=folder, optimizer=optimizer)
-        found = run(loader_ranks, loader, "load", folder=folder, optimizer=optimizer, before=before)
-        expected = run(loader_ranks, False, "load", folder=folder, optimizer=optimizer)
-        same(saved[0]["state"], found[0]["found"], "what was loaded", 0)
-        same(expected, found, "two steps later", 0 if loader_ranks == 2 else 1e-4)
+
+    def ask(runs, folder):
+        where = os.path.join(folder, "%s-%d-%s" % (saver, saver_ranks, optimizer))
+        saved = runs.ask(saver_ranks, saver, "save", folder=where, optimizer=optimizer)
+        loads = []
+
+        def later():
+            loads.append(runs.ask(loader_ranks, loader, "load", folder=where, optimizer=optimizer, before=before))
+            loads.append(runs.ask(loader_ranks, False, "load", folder=where, optimizer=optimizer, before=0))
+
+        def check():
+            found, expected = map(runs.result, loads)
+            same(runs.result(saved)[0]["state"], found[0]["found"], "what was loaded", 0)
+            same(expected, found, "two steps later", 0 if loader_ranks == 2 else 1e-4)
+
+        return later, check
+
+    return ask
 
 
-def meta_start():
-    with tempfile.TemporaryDirectory() as folder:
-        run(2, True, "save", folder=folder)
-        same(run(2, False, "meta", folder=folder), run(2, True, "meta", folder=folder), "meta", 0)
+def meta_start(runs, folder):
+    where, keys = os.path.join(folder, "True-2-adamw"), []
+    runs.ask(2, True, "save", folder=where, optimizer="adamw")
+    return (lambda: keys.extend(runs.ask(2, ours, "meta", folder=where) for ours in (False, True))), (
+        lambda: same(*map(runs.result, keys), "meta", 0))
 
 
-def leaves_nothing():
-    for r in run(2, True, "deleted"):
-        assert r["maps"][-1] <= r["maps"][2], "mappings: %s" % r["maps"]
-        assert r["resident"][-1] - r["resident"][2] < 8 << 20, "resident bytes: %s" % r["resident"]
+def leaves_nothing(runs, folder):
+    key = runs.ask(2, True, "deleted")
+
+    def check():
+        for r in runs.result(key):
+            assert r["maps"][-1] <= r["maps"][2], "mappings: %s" % r["maps"]
+            assert r["resident"][-1] - r["resident"][2] < 8 << 20, "resident bytes: %s" % r["resident"]
+
+    return (lambda: None), check
 
 
 CASES = [
-    ("saved by ours, loaded by ours", lambda: across(True, True)),
-    ("saved by torch's own, loaded by ours", lambda: across(False, True)),
-    ("saved by ours, loaded by torch's own", lambda: across(True, False)),
-    ("saved by ours on 2 ranks, loaded by ours on 3", lambda: across(True, True, 2, 3)),
-    ("saved by torch's own on 3 ranks, loaded by ours on 2", lambda: across(False, True, 3, 2)),
-    ("loaded in the middle of training", lambda: across(True, True, before=2)),
-    ("sgd with momentum", lambda: across(True, True, optimizer="sgd")),
-    ("whole state dicts", lambda: both("full")),
-    ("whole state dicts, cpu_offload", lambda: both("full", cpu_offload=True)),
-    ("whole state dicts, broadcast_from_rank0", lambda: both("full", broadcast=True, cpu_offload=True)),
-    ("whole state dicts in the middle of training", lambda: both("full", before=2)),
-    ("torch.save and torch.load on each rank", lambda: both("by_hand")),
-    ("deepcopy of state dicts", lambda: both("copied")),
+    ("saved by ours, loaded by ours", across(True, True)),
+    ("saved by torch's own, loaded by ours", across(False, True)),
+    ("saved by ours, loaded by torch's own", across(True, False)),
+    ("saved by ours on 2 ranks, loaded by ours on 3", across(True, True, 2, 3)),
+    ("saved by torch's own on 3 ranks, loaded by ours on 2", across(False, True, 3, 2)),
+    ("loaded in the middle of training", across(True, True, before=2)),
+    ("sgd with momentum", across(True, True, optimizer="sgd")),
+    ("whole state dicts", both("full")),
+    ("whole state dicts, cpu_offload", both("full", cpu_offload=True)),
+    ("whole state dicts, broadcast_from_rank0", both("full", broadcast=True, cpu_offload=True)),
+    ("whole state dicts in the middle of training", both("full", before=2)),
+    ("torch.save and torch.load on each rank", both("by_hand")),
+    ("deepcopy of state dicts", both("copied")),
     ("meta device, to_empty, dcp.load", meta_start),
     ("deleted models leave nothing", leaves_nothing),
 ]
@@ -225,15 +267,22 @@ def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     failed = 0
     cases = [c for c in CASES if only in c[0]]
-    print("1..%d" % len(cases))
-    for number, (sentence, test) in enumerate(cases, 1):
+    runs = Runs()
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [ask(runs, folder) for _, ask in cases]
+        runs.go()
+        for later, _ in steps:
+            later()
+        runs.go()
+    for number, ((sentence, _), (_, check)) in enumerate(zip(cases, steps), 1):
         try:
-            test()
+            check()
             print("ok %d - %s" % (number, sentence), flush=True)
         except Exception as error:
             failed += 1
             print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:]), end="")
             print("not ok %d - %s" % (number, sentence), flush=True)
+    print("1..%d" % len(cases))
     sys.exit(1 if failed else 0)
 
 

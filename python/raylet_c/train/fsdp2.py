@@ -215,7 +215,8 @@ class Root:
         for reason in filter(None, map(_switched, self.groups)):
             self.release(reason)
             return False
-        same = all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed()
+        same = not self.model.engine.thawed() and all(p.sharded_param is param and p._sharded_param_data is data
+                                                      for p, param, data in self._homes)
         for group in self.groups:
             unit = group._rc_unit
             if not unit.spec.alone and self._stays(group):
