@@ -28,7 +28,8 @@ from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
 
 log = logging.getLogger("raylet_c.train")
 
-SERVED = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
+FREES = (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)  # gathered parameters are freed after forward
+KEEPS = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
 ENVIRONMENT = ("FSDP_USE_FULL_PREC_IN_EVAL", "FSDP_USE_FAKE_ALL_GATHER", "FSDP_USE_FAKE_REDUCE")
 _stock = {}  # (class or module, name) -> torch's own
 
@@ -47,13 +48,13 @@ def refusal(root):
         handle, flat = state._handle, state._handle.flat_param
         if state.world_size == 1:
             return "one rank (which shards nothing)"
-        if state.sharding_strategy not in SERVED:
+        if state.sharding_strategy not in FREES + KEEPS:
             return "sharding_strategy=%s" % state.sharding_strategy.name
         if state.cpu_offload.offload_params:
             return "cpu_offload=CPUOffload(offload_params=True)"
         if state._comm_hook is not None:
             return "register_comm_hook"
-        if state.process_group is not root.process_group:
+        if state.process_group is not root.process_group or _replicas(state) is not _replicas(root):
             return "different process_groups in one model"
         if state._fsdp_extension is not None or any(e is not None for e in flat._param_extensions):
             return "a device_mesh with tensor parallelism"
@@ -76,11 +77,14 @@ class Root:
         device = state.compute_device
         gather = comm.connect(state.process_group, device)
         reduce = comm.connect(state.process_group, device) if device.type == "cuda" else gather
-        self.model = Model(device, (gather, reduce, None), [self._spec(s) for s in self.states], self)
+        replicas = _replicas(state)
+        self.replicated = replicas is not None and replicas.size() > 1
+        replicate = comm.connect(replicas, device) if self.replicated else None
+        self.model = Model(device, (gather, reduce, replicate), [self._spec(s) for s in self.states], self)
         self.running = 0  # depth of forward calls
         for state, unit in zip(self.states, self.model.units):
             state._rc_unit = unit
-            unit.grads = (_Originals if state._handle._use_orig_params else _Flat)(self.model, state, unit)
+            unit.grads = (_Originals if state._handle._use_orig_params else _Flat)(self, state, unit)
             unit.grad_users = unit.grads.held
             if state._handle._use_orig_params:
                 state._handle.__class__, state._handle._rc_leave = _Handle, functools.partial(self.model.leave, unit)
@@ -102,7 +106,7 @@ class Root:
             offset += count
         inner = any(o is not state and o in state.modules() for o in self.states)
         piece = PieceSpec(flat._sharded_size.numel(), flat._unpadded_unsharded_size.numel())
-        alone = inner or state is self.state or state.sharding_strategy == ShardingStrategy.SHARD_GRAD_OP
+        alone = inner or state is self.state or state.sharding_strategy in KEEPS
         return UnitSpec(_name(state, self.state), [piece], tensors, flat.dtype, handle._fwd_bwd_param_dtype, handle._reduce_dtype, alone,
                         flat=True, compact=handle._use_orig_params)
 
@@ -166,8 +170,8 @@ class Root:
     def _stays(self, state):
         """Whether modules keep the gathered parameters after forward, as torch's do where they are not freed then."""
         if state._handle._use_orig_params:
-            return torch.is_grad_enabled() and state.sharding_strategy == ShardingStrategy.SHARD_GRAD_OP
-        return state is self.state or state.sharding_strategy == ShardingStrategy.SHARD_GRAD_OP
+            return torch.is_grad_enabled() and state.sharding_strategy in KEEPS
+        return state is self.state or state.sharding_strategy in KEEPS
 
     def follow_changes(self):
         """Shards that were replaced, parameters that were frozen or thawed since the last step."""
@@ -273,8 +277,8 @@ class _Grads:
     """The gradients of one unit as users see them. What is given out are new views each time: so the users of the storage tell whether it is
     wanted, set somewhere or held by the user."""
 
-    def __init__(self, model, state, unit):
-        self.model, self.state, self.unit = model, state, unit
+    def __init__(self, root, state, unit):
+        self.root, self.state, self.unit = root, state, unit
         self.handle, self.flat = state._handle, state._handle.flat_param
         self.users = _storage_users(unit.grad)
 
@@ -294,7 +298,7 @@ class _Grads:
 
     def run(self, add):
         factors = float(self.state._gradient_predivide_factor), float(self.state._gradient_postdivide_factor)
-        self.model.reduce(self.unit, self.handle._reduce_dtype, False, *factors, False, add)
+        self.root.model.reduce(self.unit, self.handle._reduce_dtype, False, *factors, self.root.replicated, add)
 
     def low_precision(self):
         return self.handle._keep_low_precision_grads and self.unit.spec.param_dtype != self.unit.spec.dtype
@@ -469,6 +473,11 @@ class _Handle(FlatParamHandle):
 
 def _storage_users(tensor):
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+def _replicas(state):
+    """The group of ranks that hold the same shard; None without."""
+    return getattr(state, "_inter_node_pg", None) if state.sharding_strategy in runtime.HYBRID_SHARDING_STRATEGIES else None
 
 
 def _name(state, root):

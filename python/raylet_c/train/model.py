@@ -336,11 +336,14 @@ class Model:
         if unit.in_backward and unit.entered:
             return
         unit.in_backward = True
-        if not unit.spec.alone:
-            # Autograd goes backward in order, so what shares slots and is not done by now has parameters without gradients, or is used again.
-            for other in self.units:
-                if other.in_backward and other is not unit and not other.spec.alone:
+        # Autograd goes backward in order, so what is not done by now has parameters without gradients (perhaps on this rank only: reductions
+        # have to come in the same order on all), is used again, or holds this unit.
+        for other in self.units:
+            if other.in_backward and other is not unit:
+                if not unit.spec.alone and not other.spec.alone:
                     self.leave(other) if other.uses else self._unit_end(other)
+                elif other.index > unit.index and not other.uses:
+                    self._unit_reduce(other)
         self.enter(unit, True, prefetch)
 
     def _complete(self, index: int) -> None:
