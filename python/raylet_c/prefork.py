@@ -21,6 +21,7 @@ Only the standard library is used, and no name of it that an older Python lacks:
 import ast
 import builtins
 import collections
+import contextlib
 import ctypes
 import functools
 import gc
@@ -286,6 +287,8 @@ class Server:
         check_ids()
         gc.freeze()  # a collection in a worker would otherwise write to, and so copy, every page
         self.tell("ready")
+        if not self.later:
+            self.tell("warm")
 
     def tell(self, what):
         words = [what, str(len(os.listdir("/proc/self/task"))), *sorted(self.watched.seen - {"RAY_JOB_ID", *THREADS})]
@@ -425,10 +428,12 @@ def start():
 if __name__ == "__main__":
     try:
         server_, words_ = start()
+    except BrokenPipeError:  # the daemon wants this server no more
+        os._exit(0)
     except Exception as error_:
         if not isinstance(error_, Unfit):
             traceback.print_exc()
-        with socket.socket(fileno=CONTROL) as control_:
+        with socket.socket(fileno=CONTROL) as control_, contextlib.suppress(BrokenPipeError):
             control_.send(f"unfit\0{type(error_).__name__}: {error_}".encode())
         os._exit(0)
     server_.run(words_)

@@ -57,7 +57,7 @@ struct rc_listener {
 	void *ctx;
 	rc_link conns;
 	size_t refs; /* itself while open, and its connections */
-	size_t held; /* bytes of unfinished messages, all connections together */
+	size_t held, queued; /* bytes of unfinished messages, and of output that waits, all connections together */
 	bool open, told_full;
 };
 
@@ -69,13 +69,21 @@ struct rc_conn {
 	pid_t pid;
 	void *user;
 	rc_buf in, aligned, out;
-	size_t in_start, out_start, held; /* held: counted in the listener's */
+	size_t in_start, out_start, held, queued; /* held, queued: counted in the listener's */
 	queued_fd *fds;
 	size_t n_fds, fds_start, cap_fds;
 	bool write_broken;
 	bool ended, reported; /* ended: no more frames; reported: the user has seen closed */
 	char reason[160];
 };
+
+static void count_queued(rc_conn *c)
+{
+	size_t n = c->out.n - c->out_start;
+
+	c->listener->queued += n - c->queued;
+	c->queued = n;
+}
 
 static void listener_unref(rc_listener *l)
 {
@@ -104,6 +112,7 @@ static void drop_output(rc_conn *c)
 	c->n_fds = c->cap_fds = c->fds_start = 0;
 	rc_buf_free(&c->out);
 	c->out_start = 0;
+	count_queued(c);
 }
 
 static void count_held(rc_conn *c, size_t n)
@@ -154,6 +163,7 @@ static void end_conn(rc_conn *c, const char *reason)
 
 static void watch_events(rc_conn *c)
 {
+	count_queued(c);
 	rc_watch_events(c->watch, RC_READABLE | (c->out.n > c->out_start ? RC_WRITABLE : 0));
 }
 
@@ -202,8 +212,12 @@ static void flush(rc_conn *c)
 		struct iovec iov = { c->out.p + c->out_start, until - c->out_start };
 		ssize_t n = send_some(c->fd, &iov, 1, pass ? &next->fd : NULL);
 
-		if (write_failed(c, n) || n < 0)
+		if (write_failed(c, n))
 			return;
+		if (n < 0) {
+			count_queued(c);
+			return;
+		}
 		c->out_start += (size_t)n;
 		if (pass && n == 1) {
 			close(next->fd);
@@ -213,13 +227,35 @@ static void flush(rc_conn *c)
 	drop_output(c);
 }
 
+static rc_conn *slowest(const rc_listener *l)
+{
+	rc_conn *worst = NULL;
+
+	RC_LIST_FOREACH (link, &l->conns) {
+		rc_conn *c = RC_CONTAINER(link, rc_conn, link);
+
+		if (!worst || c->queued > worst->queued)
+			worst = c;
+	}
+	return worst;
+}
+
 static bool queue_has_room(rc_conn *c, size_t n)
 {
-	if (c->out.n - c->out_start + n <= RC_CONN_MAX_QUEUED)
-		return true;
-	rc_warn("%s: process %d does not read: %zu bytes wait for it; connection closed", c->listener->path, (int)c->pid, c->out.n - c->out_start);
-	end_conn(c, "the peer does not read: too many bytes are waiting for it");
-	return false;
+	rc_listener *l = c->listener;
+
+	if (c->queued + n > RC_CONN_MAX_QUEUED) {
+		rc_warn("%s: process %d does not read: %zu bytes wait for it; connection closed", l->path, (int)c->pid, c->queued);
+		end_conn(c, "the peer does not read: too many bytes are waiting for it");
+	}
+	while (!c->ended && l->queued + n > RC_CONN_MAX_QUEUED_ALL) {
+		rc_conn *worst = slowest(l);
+
+		rc_warn("%s: %zu bytes wait for all processes together, most of them, %zu, for process %d, which does not read; connection closed", l->path,
+		        l->queued, worst->queued, (int)worst->pid);
+		end_conn(worst, "the peer does not read: too many bytes are waiting for all peers together");
+	}
+	return !c->ended;
 }
 
 /* Room at the end: bytes that were sent are dropped first when they are most of the buffer. */

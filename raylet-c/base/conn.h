@@ -1,6 +1,7 @@
 /* Framed unix-socket server: the frame that Ray's raylet socket and plasma socket share (2.35.0 and 2.60.0):
  *   int64 cookie 0x5241590000000000, int64 type, int64 length, then length bytes; little endian, no padding.
- * Loop thread only. Writes are queued and never block; a peer that lets more than RC_CONN_MAX_QUEUED bytes pile up is closed. */
+ * Loop thread only. Writes are queued and never block; a peer that lets more than RC_CONN_MAX_QUEUED bytes pile up is closed, and
+ * so is the one for which most wait when all of a listener's together go beyond RC_CONN_MAX_QUEUED_ALL. */
 #ifndef RC_BASE_CONN_H
 #define RC_BASE_CONN_H
 
@@ -9,7 +10,7 @@
 #include "raylet-c/base/buf.h"
 #include "raylet-c/base/loop.h"
 
-enum { RC_CONN_MAX_QUEUED = 256 << 20 };
+enum { RC_CONN_MAX_QUEUED = 256 << 20, RC_CONN_MAX_QUEUED_ALL = 2 * RC_CONN_MAX_QUEUED };
 
 typedef struct rc_listener rc_listener;
 typedef struct rc_conn rc_conn;

@@ -31,13 +31,7 @@ void rc_drain_check(rc_daemon *n)
 {
 	if (rc_daemon_ending(n) || !rc_drain_done(&n->drain, rc_resources_idle(n->resources)))
 		return;
-	int reason = rc_drain_death_reason(&n->drain, n->dialect);
-	rc_enum as_enum = RC_V_DEATH_EXPECTED;
-	if (reason == rc_enum_value(n->dialect, RC_V_DEATH_AUTOSCALER_DRAIN))
-		as_enum = RC_V_DEATH_AUTOSCALER_DRAIN;
-	else if (reason == rc_enum_value(n->dialect, RC_V_DEATH_AUTOSCALER_IDLE))
-		as_enum = RC_V_DEATH_AUTOSCALER_IDLE;
-	rc_daemon_end(n, 0, as_enum, "%s", n->drain.message ? n->drain.message : "drained");
+	rc_daemon_end(n, 0, rc_drain_death_reason(&n->drain, n->dialect), "%s", n->drain.message);
 }
 
 static void on_shutdown(rc_daemon *n, rc_request *r, rc_view bytes)

@@ -122,10 +122,9 @@ static void on_signal(void *arg, int signum)
 	/* Ray's dashboard agent looks for these words in raylet.out to tell a wanted end from a crash. */
 	rc_info("Raylet received SIGTERM%s: shutting down", signum == SIGTERM ? "" : " (by SIGINT)");
 	/* A drain whose deadline has passed: the end is what was announced, and actors' callers are told of a preemption. */
-	if (rc_drain_expired(&n->drain, n->dialect, rc_wall_ms()))
-		rc_daemon_end(n, 0, RC_V_DEATH_AUTOSCALER_DRAIN, "%s", n->drain.message);
-	else
-		rc_daemon_end(n, 0, RC_V_DEATH_EXPECTED, "received SIGTERM");
+	bool announced = rc_drain_expired(&n->drain, n->dialect, rc_wall_ms());
+	rc_daemon_end(n, 0, announced ? rc_drain_death_reason(&n->drain, n->dialect) : RC_V_DEATH_EXPECTED, "%s",
+	              announced ? n->drain.message : "received SIGTERM");
 }
 
 /* ---- from the store ---- */
@@ -630,6 +629,7 @@ static void take_down(rc_daemon *n)
 	rc_timer_stop(n->metrics_timer);
 	rc_timer_stop(n->memory_timer);
 	rc_timer_stop(n->jobs_timer);
+	rc_timer_stop(n->restart_timer);
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);
@@ -675,7 +675,7 @@ int main(int argc, char **argv)
 	rc_exec_stock_if_asked(argc, argv);
 	rc_leave_preload(argv);
 	mallopt(M_ARENA_MAX, 1); /* few threads, little contention: an arena for each would cost memory, not save time */
-	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms() };
+	rc_daemon n = { .exit_status = 1, .started_ms = rc_now_ms(), .started_wall_ms = rc_wall_ms(), .trim = { .given_back = RC_TRIM_NEVER } };
 	rc_error e = { 0 };
 	if (rc_options_parse(argc, argv, &n.options, &e)) {
 		fprintf(stderr, "raylet: %s\n", e.text);

@@ -5,83 +5,13 @@
  * Who goes: tasks that will be retried before those that will not, of these the one granted last; actors that can restart
  * count as retried. Its owner learns from GetTaskFailureCause / GetWorkerFailureCause that memory was the reason, and that
  * it must fail at once when no retry is left to it. */
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "raylet-c/base/log.h"
+#include "raylet-c/base/memory.h"
 #include "raylet-c/node/node.h"
 
 enum { KILL_PAUSE_MS = 2000 };
-
-static bool read_file(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ssize_t got = read(fd, text, size - 1);
-	close(fd);
-	if (got <= 0)
-		return false;
-	text[got] = '\0';
-	return true;
-}
-
-static bool field_kb(const char *text, const char *name, int64_t *ret)
-{
-	const char *at = strstr(text, name);
-	if (!at)
-		return false;
-	*ret = strtoll(at + strlen(name), NULL, 10) * 1024;
-	return true;
-}
-
-static bool number_in(const char *path, int64_t *ret)
-{
-	char text[64], *end;
-	if (!read_file(path, text, sizeof(text)))
-		return false;
-	long long v = strtoll(text, &end, 10);
-	if (end == text) /* "max" */
-		return false;
-	*ret = v;
-	return true;
-}
-
-static int64_t stat_in(const char *path, const char *name)
-{
-	char text[8192];
-	if (!read_file(path, text, sizeof(text)))
-		return 0;
-	size_t n = strlen(name);
-	for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-		if (!strncmp(line, name, n) && line[n] == ' ')
-			return strtoll(line + n, NULL, 10);
-	return 0;
-}
-
-/* Used and total bytes of the tighter of host and cgroup (v2, then v1). */
-static bool memory_read(int64_t *ret_used, int64_t *ret_total)
-{
-	char text[8192];
-	int64_t total, available, limit, used;
-	if (!read_file("/proc/meminfo", text, sizeof(text)) || !field_kb(text, "MemTotal:", &total) || !field_kb(text, "MemAvailable:", &available))
-		return false;
-	*ret_total = total;
-	*ret_used = total - available;
-	if (number_in("/sys/fs/cgroup/memory.max", &limit) && limit < total && number_in("/sys/fs/cgroup/memory.current", &used)) {
-		*ret_total = limit;
-		*ret_used = used - stat_in("/sys/fs/cgroup/memory.stat", "inactive_file") - stat_in("/sys/fs/cgroup/memory.stat", "active_file");
-	} else if (number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit) && limit < total &&
-	           number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", &used)) {
-		*ret_total = limit;
-		*ret_used = used - stat_in("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file") -
-		            stat_in("/sys/fs/cgroup/memory/memory.stat", "total_active_file");
-	}
-	return true;
-}
 
 static bool will_be_retried(const rc_lease *l)
 {
@@ -106,7 +36,7 @@ void rc_memory_check(void *arg)
 {
 	rc_daemon *n = arg;
 	int64_t used, total;
-	if (rc_daemon_ending(n) || !memory_read(&used, &total))
+	if (rc_daemon_ending(n) || !rc_memory_read(&used, &total))
 		return;
 	double fraction = rc_gcs_config_double(n->gcs, "memory_usage_threshold", 0.95);
 	int64_t least_free = rc_gcs_config_int(n->gcs, "min_memory_free_bytes", -1);

@@ -75,11 +75,12 @@ typedef struct rc_daemon {
 	rc_timer *tick_timer, *debug_timer, *metrics_timer, *memory_timer; /* 100 ms: waiting leases, drain; 10 s: debug_state.txt; metrics */
 	bool view_posted, debug_writing;
 	size_t jobs_ending;   /* calls to the head that are not answered yet */
+	rc_timer *restart_timer; /* NotifyGCSRestart came again, too soon */
 	rc_timer *jobs_timer; /* ending: unregister when they are answered, or now */
 	rc_enum end_reason;
 	char end_text[1024];
 	rc_trim trim;
-	uint64_t last_gc_ms, last_memory_kill_ms;
+	uint64_t last_gc_ms, last_memory_kill_ms, last_restart_ms;
 } rc_daemon;
 
 static inline bool rc_daemon_ending(const rc_daemon *n)

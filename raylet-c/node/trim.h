@@ -1,5 +1,6 @@
 /* When memory goes back to the system. Chunks of objects are received into memory of gRPC's that malloc keeps, so that the next
- * chunk finds its pages made; once no more come, what was kept is given back. */
+ * chunk finds its pages made; once no more come, what was kept is given back. With it the program's code goes from its memory map,
+ * to come again page by page as it is run: most of it is run at the start only, so that is done once in any case. */
 #ifndef RC_NODE_TRIM_H
 #define RC_NODE_TRIM_H
 
@@ -14,6 +15,7 @@ typedef struct rc_trim {
 } rc_trim;
 
 enum { RC_TRIM_LOOKS = 20 };
+#define RC_TRIM_NEVER UINT64_MAX /* given_back at the start: what was needed for it is given back too */
 
 /* Pure but for t: true when memory is to be given back now. bytes: received so far. */
 bool rc_trim_due(rc_trim *t, uint64_t bytes);

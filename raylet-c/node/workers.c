@@ -14,7 +14,7 @@
 #include "raylet-c/base/log.h"
 #include "raylet-c/node/node.h"
 
-enum { MAX_FAILURES = 1000, GOODBYE_GRACE_MS = 10000, CALL_TIMEOUT_MS = 30000, MIN_GC_INTERVAL_MS = 1000 };
+enum { MAX_FAILURES = 1000, GOODBYE_GRACE_MS = 10000, CALL_TIMEOUT_MS = 30000, MIN_GC_INTERVAL_MS = 1000, RESTART_INTERVAL_MS = 1000 };
 
 void rc_worker_call(rc_daemon *n, const rc_worker *w, rc_method method, const void *message, uint64_t timeout_ms, rc_reply_fn fn, void *arg)
 {
@@ -516,12 +516,26 @@ static void on_global_gc(rc_daemon *n, rc_request *r, rc_view bytes)
 	rc_reply(r, (rc_view){ 0 });
 }
 
-static void on_gcs_restart(rc_daemon *n, rc_request *r, rc_view bytes)
+static void head_restarted(void *arg)
 {
-	(void)bytes;
+	rc_daemon *n = arg;
+	rc_timer_stop(n->restart_timer);
+	n->restart_timer = NULL;
+	n->last_restart_ms = rc_now_ms();
 	rc_info("the head has restarted: subscriptions and views are made anew");
 	rc_gcs_on_restart(n->gcs);
 	to_all_workers(n, RC_M_CW_NOTIFY_GCS_RESTART, NULL);
+}
+
+/* Acted upon at once, then at most once in RESTART_INTERVAL_MS, however often a peer says it; the last one counts too. */
+static void on_gcs_restart(rc_daemon *n, rc_request *r, rc_view bytes)
+{
+	(void)bytes;
+	uint64_t since = rc_now_ms() - n->last_restart_ms;
+	if (!n->last_restart_ms || since >= RESTART_INTERVAL_MS)
+		head_restarted(n);
+	else if (!n->restart_timer)
+		n->restart_timer = rc_timer_start(n->loop, RESTART_INTERVAL_MS - since, 0, head_restarted, n);
 	rc_reply(r, (rc_view){ 0 });
 }
 

@@ -63,7 +63,7 @@ bool rc__pool_fits(const rc_worker *w, const pop *q)
 	if (has_job(&w->job_id) && !rc_id_eq(&w->job_id, &want->job_id))
 		return false;
 	/* A new process from the trainer server is sooner at work than one that still has to import torch. */
-	if (want->is_train && !w->p->train && rc_prefork_pid(w->p->pool->options.prefork, RC_WARM_TRAIN))
+	if (want->is_train && q->may_fork && !w->p->train && rc_prefork_serves(w->p->pool->options.prefork, RC_WARM_TRAIN))
 		return false;
 	if (!w->used)
 		return true;
@@ -190,12 +190,14 @@ pop *rc__pool_new_pop(rc_pool *pool, const rc_pop *want, int type, rc_pop_fn fn,
 	q->want.runtime_env = NULL;
 	q->want.dynamic_options = NULL;
 	q->env = rc_strdup("");
+	q->may_fork = type == RC_WORKER && want->language == RC_LANG_PYTHON;
 	if (!rc_runtime_env_is_none(want->runtime_env)) {
 		q->want.runtime_env = rc__pool_copy_env(pool, want->runtime_env);
 		free(q->env);
 		q->env = rc_strdup(want->runtime_env->serialized_runtime_env);
 		rc_words variables = { 0 };
 		q->env_only_variables = want->language == RC_LANG_PYTHON && rc_context_of_env(q->env, &variables);
+		q->may_fork = q->may_fork && q->env_only_variables && rc_prefork_allows(pool->options.prefork, &variables);
 		rc_words_free(&variables);
 	}
 	if (want->n_dynamic_options) {
@@ -270,17 +272,15 @@ uint64_t rc_pool_pop(rc_pool *pool, const rc_pop *want, rc_pop_fn fn, void *arg)
 		rc__pool_finish_pop(q, NULL, RC_POP_JOB_FINISHED, "the job has finished");
 		return 0;
 	}
+	if (want->is_train)
+		rc_prefork_want_train(pool->options.prefork);
 	rc_worker *w = find_idle(pool, q);
 	if (w) {
 		rc__pool_give(w, q);
-		if (want->is_train)
-			rc_prefork_want_train(pool->options.prefork);
 		return 0;
 	}
 	rc__pool_advance(q);
 	rc__pool_pump(pool);
-	if (want->is_train) /* for those that follow; this one did not wait for it */
-		rc_prefork_want_train(pool->options.prefork);
 	return rc__pool_find_pop(pool, id) ? id : 0;
 }
 
@@ -528,18 +528,52 @@ static void start_for(rc_pool *pool, pop *q)
 		free_pop(q);
 }
 
-/* A fork is worth waiting for, where it is possible at all. */
+/* A fork is worth waiting for, where it is possible at all. Nobody waits for a worker that is started ahead: it is to have all
+ * that the server imports. */
 static bool waits_for_prefork(const rc_pool *pool, const pop *q)
 {
 	const rc_prefork *f = pool->options.prefork;
-	if (q->type != RC_WORKER || q->want.language != RC_LANG_PYTHON || (*q->env && !q->env_only_variables))
-		return false;
-	return rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN));
+	if (q->prestart && q->may_fork && rc_prefork_importing(f))
+		return true;
+	return q->may_fork && (rc_prefork_starting(f, RC_WARM_PLAIN) || (q->want.is_train && rc_prefork_starting(f, RC_WARM_TRAIN)));
 }
 
 static void prefork_changed(void *arg)
 {
 	rc__pool_pump(arg);
+}
+
+/* A worker is started for a lease: one less is needed ahead. */
+static void take_from_prestarted(const pop *q)
+{
+	RC_LIST_FOREACH (l, &q->pool->ready) {
+		pop *ahead = RC_CONTAINER(l, pop, ready_link);
+		if (ahead->prestart && ahead->type == q->type && ahead->want.language == q->want.language &&
+		    rc_id_eq(&ahead->want.job_id, &q->want.job_id) && strcmp(ahead->env, q->env) == 0) {
+			free_pop(ahead);
+			return;
+		}
+	}
+}
+
+/* The next one to start a worker for: leases come before what is started ahead. */
+static pop *next_to_start(const rc_pool *pool, const unsigned room[4])
+{
+	pop *ahead = NULL;
+	RC_LIST_FOREACH (l, &pool->ready) {
+		pop *q = RC_CONTAINER(l, pop, ready_link);
+		if (room[q->type] == 0) {
+			if (q->type == RC_WORKER && room[RC_SPILL_WORKER] == 0 && room[RC_RESTORE_WORKER] == 0)
+				break;
+			continue;
+		}
+		if (waits_for_prefork(pool, q) || (q->prestart && ahead))
+			continue;
+		if (!q->prestart)
+			return q;
+		ahead = q;
+	}
+	return ahead;
 }
 
 /* Starts what may be started. Called whenever something changed; never nested. */
@@ -559,20 +593,20 @@ void rc__pool_pump(rc_pool *pool)
 			if (rc_is_io_worker(type) && all + room[type] > io_limit)
 				room[type] = all < io_limit ? io_limit - all : 0;
 		}
-		RC_LIST_FOREACH (l, &pool->ready) {
-			pop *q = RC_CONTAINER(l, pop, ready_link);
-			if (room[q->type] == 0) {
-				if (q->type == RC_WORKER && room[RC_SPILL_WORKER] == 0 && room[RC_RESTORE_WORKER] == 0)
-					break;
-				continue;
-			}
-			if (waits_for_prefork(pool, q))
-				continue;
+		pop *q = next_to_start(pool, room);
+		if (!q)
+			break;
+		/* a lease of Ray Train waited for its server, and that came to nothing */
+		rc_worker *idle = q->want.is_train && !q->prestart ? find_idle(pool, q) : NULL;
+		if (idle) {
+			rc__pool_give(idle, q);
+		} else {
+			if (!q->prestart && !q->want.n_dynamic_options)
+				take_from_prestarted(q);
 			start_for(pool, q);
 			warn_about_size(pool);
-			again = true; /* callbacks may have run: the list may be another one */
-			break;
 		}
+		again = true; /* callbacks may have run: the list may be another one */
 	}
 	pool->pumping = false;
 }

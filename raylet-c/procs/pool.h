@@ -128,7 +128,8 @@ void rc_pool_destroy(rc_pool *pool);
 
 /* ---- jobs ---- */
 /* config NULL: none known. May come more than once for a job. The first job starts the prestarted workers; leases of a job
- * that has not come yet wait for it. Installs the job's runtime env when it asks for eager_install. */
+ * that has not come yet wait for it. Installs the job's runtime env when it asks for eager_install. Where as many workers are
+ * prestarted as make up for its memory, the trainer server is started too. */
 void rc_pool_job_started(rc_pool *pool, const rc_id *job, const Rw__JobConfig *config);
 /* Its idle workers are told to leave and its waiting pops fail; leased ones are the node's to end (a worker under a detached
  * actor stays, see rc_worker.root_detached_actor_id). */

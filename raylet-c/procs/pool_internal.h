@@ -22,6 +22,7 @@ enum {
 	MAX_POPS = 100000,
 	MAX_FINISHED_JOBS = 20000,
 	MAX_TEXT = 600,
+	TRAIN_AHEAD_WORKERS = 10, /* forked instead of executed they save more memory than the trainer server has */
 	IO_IDLE_FACTOR = 30 /* of idle_threshold_ms: a new IO worker costs more than a task's worker */
 };
 
@@ -45,6 +46,7 @@ typedef struct pop {
 	char *env;   /* serialized, "" for none */
 	char *context;
 	bool env_held, env_only_variables;
+	bool may_fork; /* nothing in its runtime env speaks against a fork */
 	bool prestart; /* nobody waits: it only makes a worker start */
 	uint64_t keep_alive_until;
 	int tries;

@@ -190,6 +190,8 @@ void rc_pool_job_started(rc_pool *pool, const rc_id *id, const Rw__JobConfig *co
 		prestart(pool, id, RC_LANG_PYTHON, NULL, (unsigned)pool->options.prestart, 0);
 	}
 	pool->first_job_seen = true;
+	if (pool->options.enable_prestart && pool->options.prestart >= TRAIN_AHEAD_WORKERS)
+		rc_prefork_expect_train(pool->options.prefork);
 	for (pop *q; (q = find_waiting_for_job(pool, id)) != NULL;)
 		rc__pool_advance(q); /* may call back and change the list */
 	rc__pool_pump(pool);

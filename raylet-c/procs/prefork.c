@@ -22,11 +22,11 @@
 #include "raylet-c/base/id.h"
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/log.h"
-#include "raylet-c/procs/command.h"
+#include "raylet-c/base/memory.h"
 #include "raylet-c/procs/gen/prefork_py.h"
 
-enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
-enum { TRAIN_DELAY_MS = 2000, TRAIN_IDLE_MS = 600000 };
+enum { ANSWER_MS = 10000, RESTARTS = 5, RESTART_MS = 1000, START_MS = 10000, START_TRAIN_MS = 30000, LONG_LIFE_MS = 60000, NEVER_MS = 1 << 30 };
+enum { TRAIN_DELAY_MS = 2000, TRAIN_IDLE_MS = 600000, MEMORY_LOOK_MS = 10000 };
 enum { MESSAGE_MAX = 128 * 1024, ENV_PAD = 4096, ARGV_PAD = 1024, TRAIN_MEMORY_MB = 3000 };
 
 #define SETUP_WORKER "setup_worker.py"
@@ -63,7 +63,7 @@ typedef struct server {
 	rc_process *process;
 	int socket;
 	rc_watch *watch;
-	bool starting, ready, off, light, was_light, unused;
+	bool starting, ready, all_imported, off, light, was_light, unused;
 	int restarts;
 	rc_link pending; /* oldest first */
 	rc_timer *answer_timer, *restart_timer, *start_timer;
@@ -77,12 +77,19 @@ struct rc_prefork {
 	size_t room;      /* for a worker's command line */
 	uint64_t next_id;
 	server servers[2]; /* by rc_warmth */
-	bool train_soon;   /* start the trainer server when the plain one has imported everything */
-	uint64_t train_used_ms;
+	bool train_soon, train_next; /* start the trainer server when the plain one has imported everything: and keep it; once */
+	uint64_t train_used_ms, memory_looked_ms;
+	bool memory_short; /* the last time it was looked at */
 	rc_timer *train_timer;
 	rc_task_fn changed;
 	void *changed_arg;
 };
+
+static void changed(const server *s)
+{
+	if (s->owner->changed)
+		s->owner->changed(s->owner->changed_arg);
+}
 
 static void starting_ended(void *arg)
 {
@@ -90,13 +97,23 @@ static void starting_ended(void *arg)
 	if (!s->starting)
 		return;
 	s->starting = false;
-	if (s->owner->changed)
-		s->owner->changed(s->owner->changed_arg);
+	changed(s);
 }
 
 bool rc_prefork_starting(const rc_prefork *f, rc_warmth warmth)
 {
 	return f && f->servers[warmth].starting;
+}
+
+bool rc_prefork_importing(const rc_prefork *f)
+{
+	const server *s = f ? &f->servers[RC_WARM_PLAIN] : NULL;
+	return s && (s->starting || (s->ready && !s->all_imported));
+}
+
+bool rc_prefork_serves(const rc_prefork *f, rc_warmth warmth)
+{
+	return f && (f->servers[warmth].starting || f->servers[warmth].ready);
 }
 
 void rc_prefork_on_change(rc_prefork *f, rc_task_fn fn, void *arg)
@@ -155,6 +172,15 @@ static bool same_for_imports(const server *s, const char *const *env)
 	if (word)
 		rc_debug("the %s cannot fork this worker: its environment differs in %.*s", s->name, (int)strcspn(word, "="), word);
 	return !word;
+}
+
+bool rc_prefork_allows(const rc_prefork *f, const rc_words *variables)
+{
+	const server *s = f ? &f->servers[RC_WARM_PLAIN] : NULL;
+	for (size_t i = 0; s && i < variables->n; i++)
+		if (!has_word((const char *const *)s->env.v, variables->v[i]) && is_sensitive(s, variables->v[i]))
+			return false;
+	return s != NULL;
 }
 
 bool rc_prefork_can(const rc_prefork *f, const rc_spawn *sp, rc_warmth warmth)
@@ -339,14 +365,19 @@ static void take_state(server *s, bool all_imported, const char *at, const char 
 		return;
 	}
 	/* The trainer server is worth nothing before it has imported torch. */
+	s->all_imported = all_imported;
 	s->ready = all_imported || s == &s->owner->servers[RC_WARM_PLAIN];
 	rc_info("%s %d %s after %llu ms", s->name, (int)rc_process_pid(s->process), all_imported ? "has imported everything" : "is ready",
 	        (unsigned long long)rc_process_age_ms(s->process));
 	if (s->ready)
 		starting_ended(s);
-	server *train = &s->owner->servers[RC_WARM_TRAIN];
-	if (all_imported && s != train && s->owner->train_soon && !train->process)
+	rc_prefork *f = s->owner;
+	server *train = &f->servers[RC_WARM_TRAIN];
+	if (all_imported && s != train && (f->train_soon || f->train_next) && !train->process)
 		rc_timer_again(train->restart_timer, TRAIN_DELAY_MS);
+	f->train_next = f->train_next && !all_imported;
+	if (all_imported)
+		changed(s);
 }
 
 static void take_answer(server *s, const char *text, size_t n)
@@ -385,7 +416,7 @@ static void close_socket(server *s)
 	if (s->socket >= 0)
 		close(s->socket);
 	s->socket = -1;
-	s->ready = false;
+	s->ready = s->all_imported = false;
 }
 
 static void read_answers(void *arg, int events)
@@ -524,22 +555,24 @@ static int spawn_server(server *s, rc_error *error)
 	}
 	s->socket = ends[0];
 	s->starting = true;
-	rc_timer_again(s->start_timer, START_MS);
+	rc_timer_again(s->start_timer, s == &f->servers[RC_WARM_TRAIN] ? START_TRAIN_MS : START_MS);
 	s->watch = rc_watch_start(f->loop, s->socket, RC_READABLE, read_answers, s);
 	return 0;
 }
 
-static bool memory_is_plenty(void)
+/* Leases of trainers come in crowds: not looked at for each of them, and told when it changes. */
+static bool has_memory_for_train(rc_prefork *f)
 {
-	unsigned long kb = 0;
-	char line[128];
-	FILE *f = fopen("/proc/meminfo", "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "MemAvailable: %lu kB", &kb) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return kb / 1024 >= TRAIN_MEMORY_MB;
+	int64_t used, total;
+	uint64_t now = rc_now_ms();
+	if (f->memory_looked_ms && now - f->memory_looked_ms < MEMORY_LOOK_MS)
+		return !f->memory_short;
+	f->memory_looked_ms = now;
+	bool is_short = !rc_memory_read(&used, &total) || (total - used) >> 20 < TRAIN_MEMORY_MB;
+	if (is_short && !f->memory_short)
+		rc_info("the %s is not started: less than %d MB of memory are available", f->servers[RC_WARM_TRAIN].name, TRAIN_MEMORY_MB);
+	f->memory_short = is_short;
+	return !is_short;
 }
 
 static void start_server(void *arg)
@@ -548,10 +581,8 @@ static void start_server(void *arg)
 	rc_error error;
 	if (s->off || s->process || rc_procs_ending(s->owner->procs))
 		return;
-	if (s == &s->owner->servers[RC_WARM_TRAIN] && !memory_is_plenty()) {
-		rc_info("the %s is not started: less than %d MB of memory are available", s->name, TRAIN_MEMORY_MB);
+	if (s == &s->owner->servers[RC_WARM_TRAIN] && !has_memory_for_train(s->owner))
 		return;
-	}
 	if (spawn_server(s, &error) != 0)
 		rc_warn("%s: workers are executed", error.text);
 }
@@ -562,6 +593,16 @@ void rc_prefork_want_train(rc_prefork *f)
 		return;
 	f->train_used_ms = rc_now_ms();
 	start_server(&f->servers[RC_WARM_TRAIN]);
+}
+
+void rc_prefork_expect_train(rc_prefork *f)
+{
+	if (!f)
+		return;
+	f->train_used_ms = rc_now_ms();
+	f->train_next = !f->servers[RC_WARM_PLAIN].all_imported;
+	if (!f->train_next && !f->servers[RC_WARM_TRAIN].process)
+		rc_timer_again(f->servers[RC_WARM_TRAIN].restart_timer, TRAIN_DELAY_MS);
 }
 
 /* Its memory is worth something only while trainers come. */

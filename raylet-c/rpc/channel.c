@@ -1,7 +1,8 @@
 /* Channels by address, and the calls on them.
  *
- * - An address gets a channel for calls and, on the first zero-copy call, another for bulk: a chunk of an object on the same
- *   connection would delay every small call behind it.
+ * - An address gets a channel for calls and others for bulk, the zero-copy calls: a chunk of an object on the same connection
+ *   would delay every small call behind it. Calls of bulk that are under way at the same time are spread over up to
+ *   BULK_CHANNELS, since a peer that reads with several threads has one at work on each connection.
  * - A channel that nobody used for a minute goes. rc_rpc_forget takes it out of the map at once.
  * - Each channel has its own connections (local subchannel pool): gRPC would otherwise share a connection, and its back-off,
  *   between a forgotten channel and the new one to the same address.
@@ -13,7 +14,7 @@
 
 #include "raylet-c/rpc/internal.h"
 
-enum { IDLE_MS = 60 * 1000, MANY = 1024 };
+enum { IDLE_MS = 60 * 1000, MANY = 1024, BULK_CHANNELS = 4 };
 
 /* The caller frees it. */
 static char *target_of(const char *address)
@@ -68,9 +69,9 @@ static void close_channel(rc__channel *c)
 	free(c);
 }
 
-static char *key_of(const char *address, bool bulk)
+static char *key_of(const char *address, unsigned bulk) /* 0: for calls */
 {
-	return rc_sprintf("%s%s", address, bulk ? " bulk" : "");
+	return bulk ? rc_sprintf("%s bulk %u", address, bulk) : rc_strdup(address);
 }
 
 static void drop_idle(rc_rpc *rpc, uint64_t idle_ms)
@@ -90,7 +91,7 @@ void rc__channels_sweep(void *rpc)
 	drop_idle(rpc, IDLE_MS);
 }
 
-static rc__channel *find_or_open(rc_rpc *rpc, const char *address, bool bulk)
+static rc__channel *find_or_open(rc_rpc *rpc, const char *address, unsigned bulk)
 {
 	char *key = key_of(address, bulk);
 	rc__channel *c = rc_map_get(rpc->channels, rc_view_str(key));
@@ -109,9 +110,22 @@ static rc__channel *find_or_open(rc_rpc *rpc, const char *address, bool bulk)
 	return c;
 }
 
+/* The one with the fewest calls; another one while all of them have some. */
+static rc__channel *bulk_channel(rc_rpc *rpc, const char *address)
+{
+	rc__channel *best = NULL;
+	for (unsigned i = 1; i <= BULK_CHANNELS && (!best || best->n_users); i++) {
+		rc__channel *c = find_or_open(rpc, address, i);
+		if (!best || c->n_users < best->n_users)
+			best = c;
+	}
+	return best;
+}
+
 void rc__user_start(rc_rpc *rpc, rc__user *u, const char *address, bool bulk, const char *path, gpr_timespec deadline)
 {
-	u->channel = find_or_open(rpc, address, bulk);
+	u->channel = bulk ? bulk_channel(rpc, address) : find_or_open(rpc, address, 0);
+	u->channel->n_users++;
 	rc_list_append(&u->channel->users, &u->link);
 	u->call = grpc_channel_create_call(u->channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS, rpc->queue, grpc_slice_from_static_string(path),
 	                                   NULL, deadline, NULL);
@@ -122,6 +136,7 @@ void rc__user_end(rc__user *u)
 	rc__channel *c = u->channel;
 	grpc_call_unref(u->call);
 	rc_list_remove(&u->link);
+	c->n_users--;
 	if (!rc_list_empty(&c->users))
 		return;
 	c->idle_since = rc_now_ms();
@@ -135,7 +150,7 @@ static void fail_users(rc__channel *c, grpc_status_code status, const char *why)
 		grpc_call_cancel_with_status(RC_CONTAINER(l, rc__user, link)->call, status, why, NULL);
 }
 
-static void forget(rc_rpc *rpc, const char *address, bool bulk)
+static void forget(rc_rpc *rpc, const char *address, unsigned bulk)
 {
 	char *key = key_of(address, bulk);
 	rc__channel *c = rc_map_del(rpc->channels, rc_view_str(key));
@@ -151,8 +166,8 @@ static void forget(rc_rpc *rpc, const char *address, bool bulk)
 
 void rc_rpc_forget(rc_rpc *rpc, const char *address)
 {
-	forget(rpc, address, false);
-	forget(rpc, address, true);
+	for (unsigned i = 0; i <= BULK_CHANNELS; i++)
+		forget(rpc, address, i);
 }
 
 void rc__channels_cancel(rc_rpc *rpc)

@@ -25,7 +25,7 @@ struct rc_rpc {
 	bool has_cluster;
 	char *pem_cert, *pem_key, *pem_ca; /* contents; NULL: no TLS */
 	char *cert_path;
-	rc_map *channels;                  /* address, or address + " bulk" -> rc__channel */
+	rc_map *channels;                  /* address, or address + " bulk 1" and so on -> rc__channel */
 	rc_link all_channels;              /* those that were forgotten too */
 	rc_timer *sweep;
 	rc_map *calls; /* id -> rc__call */
@@ -47,6 +47,7 @@ typedef struct rc__channel {
 	grpc_channel *channel;
 	char *key;      /* in the map */
 	rc_link users;  /* rc__user: calls and streams under way */
+	size_t n_users;
 	uint64_t idle_since;
 	bool forgotten; /* no longer in the map: goes with its last user */
 } rc__channel;

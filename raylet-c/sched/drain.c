@@ -31,12 +31,11 @@ bool rc_drain_done(const rc_drain *drain, bool idle)
 	return drain->draining && idle;
 }
 
-int rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d)
+rc_enum rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d)
 {
 	if (!drain->draining)
-		return rc_enum_value(d, RC_V_DEATH_EXPECTED);
-	bool preempted = drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION);
-	return rc_enum_value(d, preempted ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE);
+		return RC_V_DEATH_EXPECTED;
+	return drain->reason == rc_enum_value(d, RC_V_DRAIN_PREEMPTION) ? RC_V_DEATH_AUTOSCALER_DRAIN : RC_V_DEATH_AUTOSCALER_IDLE;
 }
 
 bool rc_drain_expired(const rc_drain *drain, const rc_dialect *d, uint64_t wall_ms)

@@ -22,7 +22,7 @@ bool rc_drain_request(rc_drain *drain, const rc_dialect *d, const Rw__DrainRayle
 /* Time to leave: draining and idle. */
 bool rc_drain_done(const rc_drain *drain, bool idle);
 /* NodeDeathInfo.reason for UnregisterNode: preempted, idle, or expected termination when not draining. */
-int rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d);
+rc_enum rc_drain_death_reason(const rc_drain *drain, const rc_dialect *d);
 /* A preemption whose deadline has passed: what ends the node now was announced (stock's rule for SIGTERM). */
 bool rc_drain_expired(const rc_drain *drain, const rc_dialect *d, uint64_t wall_ms);
 void rc_drain_free(rc_drain *drain);

@@ -523,6 +523,15 @@ def every_rpc(field):
         code, text = rpc.call(path, b"")
         expect(code not in (late, rpc.grpc.StatusCode.OK), f"{path}: {code} {text}")
     t.alive("unknown methods")
+    # The head has restarted, a thousand times at once: acted upon at once, and once more for those that came too soon.
+    told = "the head has restarted"
+    expect(rpc.call("/ray.rpc.NodeManagerService/NotifyGCSRestart", b"")[0] is rpc.grpc.StatusCode.OK, "NotifyGCSRestart failed")
+    before, begin = t.log().count(told), time.monotonic()
+    for call in [rpc.start("/ray.rpc.NodeManagerService/NotifyGCSRestart", b"") for _ in range(1000)]:
+        call.result()
+    wait_for(lambda: t.log().count(told) > before, 10, "nothing was done about the last restart")
+    most = 2 + int(time.monotonic() - begin)
+    expect(t.log().count(told) - before <= most, f"{t.log().count(told) - before} times something was done about a restart, at most {most} are right")
     t.intact()
     amounts(t, rpc)
     chunks(t, rpc)

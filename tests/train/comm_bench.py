@@ -2,8 +2,8 @@
 
     python tests/train/comm_bench.py [--ranks 2] [--mib 64] [--repeat 7]
 
-The figure is the size of the gathered (or scattered) buffer over the median (and the best) time of the slowest rank; f32. "window": the data to send lies
-in a window, as the engine's does; "any": it lies in memory of the script, and goes through the bounce memory.
+The figure is the size of the gathered (or scattered) buffer over the median (and the best) time of the slowest rank; f32. "window": the data
+to send lies in a window, as the engine's does; "any": it lies in memory of the script, and goes through the bounce memory.
 """
 import argparse
 import os
@@ -35,7 +35,8 @@ def measure(mib, repeat):
     calls = {
         "all-gather": {"gloo": lambda: dist.all_gather_into_tensor(out, part), "ours, any": lambda: ours_gather(part),
                        "ours, window": lambda: ours_gather(window[:share])},
-        "reduce-scatter": {"gloo": lambda: dist.reduce_scatter_tensor(part, whole), "ours, any": lambda: ours_reduce(whole), "ours, window": lambda: ours_reduce(window)},
+        "reduce-scatter": {"gloo": lambda: dist.reduce_scatter_tensor(part, whole), "ours, any": lambda: ours_reduce(whole),
+                           "ours, window": lambda: ours_reduce(window)},
     }
     result = {}
     for name, ways in calls.items():

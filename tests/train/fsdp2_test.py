@@ -134,6 +134,59 @@ def train(kind="plain", steps=4, bf16=False, mp=None, reshard=True, checkpoint=F
     return {"losses": losses, "weights": full, "ours": ours}
 
 
+def rank_order(kind="plain", steps=4, ranks=0):
+    """The engine on many ranks, and on each of them the same training without any sharding: gradients of all ranks' data, summed in the order
+    of ranks."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    size, rank = dist.get_world_size(), dist.get_rank()
+    sharded, layers = build(kind)
+    whole = build(kind)[0]
+    for layer in layers:
+        fully_shard(layer)
+    fully_shard(sharded)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (sharded, whole)]
+    data = [torch.Generator().manual_seed(10 + r) for r in range(size)]
+
+    def loss_of(model, ids):
+        logits = model(input_ids=ids).logits if kind in ("qwen2", "llama") else model(ids)
+        return F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+
+    losses = []
+    for _ in range(steps):
+        batches = [torch.randint(0, 60, (2, 12), generator=g) for g in data]
+        loss = loss_of(sharded, batches[rank])
+        loss.backward()
+        sums = {}
+        for r in range(size):
+            own = loss_of(whole, batches[r])
+            own.backward()
+            if r == rank:
+                losses.append((loss.item(), own.item()))
+            for name, p in whole.named_parameters():
+                sums[name] = p.grad if r == 0 else sums[name] + p.grad
+                p.grad = None
+        for name, p in whole.named_parameters():
+            p.grad = sums[name] / size
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    weights = {name: (p.full_tensor(), q.detach()) for (name, p), q in zip(sharded.named_parameters(), whole.parameters())}
+    return {"losses": losses, "weights": weights, "ours": hasattr(sharded._get_fsdp_state(), "_rc_root")}
+
+
+def check_rank_order(results):
+    if isinstance(results, Exception):
+        raise results
+    for result in results:
+        assert result["ours"], "the run was not the engine's"
+        for ours, oracle in result["losses"]:
+            assert ours == oracle, "losses differ: %s" % result["losses"]
+        for name, (ours, oracle) in result["weights"].items():
+            assert torch.equal(ours, oracle), "weight %s differs by %g" % (name, (ours - oracle).abs().max())
+
+
 CASES = [
     ("plain", dict()),
     ("odd sizes", dict(kind="odd")),
@@ -155,6 +208,7 @@ CASES = [
     ("sgd, gradients zeroed in place", dict(optimizer="sgd", set_to_none=False)),
     ("nested units", dict(nested=True)),
     ("evaluation between steps", dict(eval_between=True)),
+    ("100 steps, bf16 mixed", dict(kind="qwen2", steps=100, mp=dict(param_dtype="bfloat16"))),
 ]
 
 
@@ -174,6 +228,10 @@ def compare(ranks, kwargs, stock, ours):
             assert a.dtype == b.dtype and a.shape == b.shape, key
             assert torch.equal(a, b) if exact else torch.allclose(a.float(), b.float(), rtol=1e-3, atol=2e-3), (
                 "weight %s differs by %g" % (key, (a.float() - b.float()).abs().max()))
+
+
+def order_sentence(ranks, kind):
+    return "fully_shard, %d ranks, %s: bit for bit an unsharded run that sums in the order of ranks" % (ranks, kind)
 
 
 def main():
@@ -197,6 +255,18 @@ def main():
                 print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
                 told = str(error)
                 print("not ok %d - %s" % (number, sentence), flush=True)
+    for ranks in (2, 3, 4):
+        kinds = [k for k in ("plain", "odd", "tied", "qwen2", "llama") if only in order_sentence(ranks, k)]
+        for kind, results in zip(kinds, _ranks.run("fsdp2_test:rank_order", ranks, True, [dict(kind=k) for k in kinds]) if kinds else ()):
+            number += 1
+            try:
+                check_rank_order(results)
+                print("ok %d - %s" % (number, order_sentence(ranks, kind)), flush=True)
+            except Exception as error:
+                failed += 1
+                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
+                told = str(error)
+                print("not ok %d - %s" % (number, order_sentence(ranks, kind)), flush=True)
     print("1..%d" % number)
     sys.exit(1 if failed else 0)
 

@@ -280,6 +280,18 @@ def prefetch(forward=True, backward=False, count=2):
     return run(3).result()
 
 
+def accepted():
+    """Hints that change no numbers."""
+    from torch.distributed.fsdp import share_comm_ctx
+
+    run = Steps(sharded("plain"))
+    run.model.set_unshard_in_backward(False)  # the root stays gathered
+    run.model.set_reduce_scatter_max_input_buffers(2)
+    run.model.set_separate_reduce_scatter_group()
+    share_comm_ctx([run.model])
+    return run(3).result()
+
+
 def forward_method():
     from torch.distributed.fsdp import register_fsdp_forward_method
 
@@ -552,6 +564,7 @@ CASES += [
     ("unshard of all layers at once before the first forward pass", 2, by_hand, dict(all_at_once=True, async_op=True)),
     ("set_modules_to_forward_prefetch", 2, prefetch, {}),
     ("set_modules_to_backward_prefetch", 2, prefetch, dict(forward=False, backward=True)),
+    ("hints that change no numbers", 2, accepted, {}),
     ("register_fsdp_forward_method", 2, forward_method, {}),
     ("a layer run on its own", 2, inner_forward, {}),
     ("fully_shard of a list", 2, module_list, {}),

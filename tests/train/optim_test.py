@@ -34,7 +34,8 @@ def sharded(kind, **options):
 def groups(model, how):
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if how == "decay":
-        return [dict(params=[p for n, p in named if p.ndim > 1]), dict(params=[p for n, p in named if p.ndim < 2], weight_decay=0.0, lr=3e-2)]
+        return [dict(params=[p for n, p in named if p.ndim > 1]),
+                dict(params=[p for n, p in named if p.ndim < 2], weight_decay=0.0, lr=3e-2)]
     if how == "layers":  # every layer its own rate
         return [dict(params=[p], lr=1e-2 / (1 + i)) for i, (n, p) in enumerate(named)]
     return [p for n, p in named]
@@ -50,8 +51,8 @@ def flat_runs(opt):
     return [len(plan.runs) for plan in getattr(opt, "_rc_plans", {}).values()]
 
 
-def train(kind="plain", steps=5, optimizer="adamw", how=None, options=None, event=None, scheduler=None, clip=None, bf16=False, set_to_none=True,
-          closure=False):
+def train(kind="plain", steps=5, optimizer="adamw", how=None, options=None, event=None, scheduler=None, clip=None, bf16=False,
+          set_to_none=True, closure=False):
     """One run. event: what happens before the step of that number, see `happen`."""
     import torch.distributed as dist
 
@@ -220,7 +221,8 @@ def main():
     number = failed = 0
     told = None
     for ranks in (2, 3):
-        cases = [("%s, %d ranks" % (name, ranks), kwargs) for name, kwargs in CASES if ranks == 2 or name.endswith(("odd sizes", "to 0.5", "decay"))]
+        cases = [("%s, %d ranks" % (name, ranks), kwargs) for name, kwargs in CASES
+                 if ranks == 2 or name.endswith(("odd sizes", "to 0.5", "decay"))]
         cases = [(s, k) for s, k in cases if only in s]
         if not cases:
             continue

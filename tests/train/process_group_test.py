@@ -140,7 +140,8 @@ def messages():
     def ring(group):
         """All send before they receive, twice, and with a second tag the other way round."""
         x, y, z = torch.randn(100000), torch.empty(100000), torch.empty(2, 5)
-        works = [dist.isend(x, (rank + 1) % size, group=group), dist.isend(torch.full((2, 5), float(rank)), (rank - 1) % size, group=group, tag=7)]
+        works = [dist.isend(x, (rank + 1) % size, group=group)]
+        works += [dist.isend(torch.full((2, 5), float(rank)), (rank - 1) % size, group=group, tag=7)]
         works += [dist.irecv(z, (rank + 1) % size, group=group, tag=7), dist.irecv(y, (rank - 1) % size, group=group)]
         for work in works:
             work.wait()
@@ -191,7 +192,8 @@ def training():
 
     def train(group):
         torch.manual_seed(0)
-        model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)), process_group=group)
+        layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+        model = DistributedDataParallel(layers, process_group=group)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         torch.manual_seed(dist.get_rank())
         for _ in range(3):

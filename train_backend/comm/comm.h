@@ -52,9 +52,11 @@ uint64_t rc_comm_taken(const rc_comm *comm);
 int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error) RC_WARN_UNUSED;
 
 /* recv is [ranks][bytes]; send may be recv + rank * bytes. */
-int rc_comm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
-/* Gathers each piece to its place in full (see rc_piece); nothing else of full is written, its padding neither. send is this rank's chunk of `chunk` elements of `element` bytes. shm: send
- * must lie in a window at the same offset on all ranks. Transports without it: RC_E_UNSUPPORTED (gather, then kernels/). */
+int rc_comm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
+	RC_WARN_UNUSED;
+/* Gathers each piece to its place in full (see rc_piece); nothing else of full is written, its padding neither. send is this rank's chunk
+ * of `chunk` elements of `element` bytes. shm: send must lie in a window. Transports without it: RC_E_UNSUPPORTED (gather, then
+ * kernels/). */
 int rc_comm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t chunk, size_t element, const rc_piece *pieces, size_t count,
                           void *full, rc_error *error) RC_WARN_UNUSED;
 /* send is [ranks][count], recv [count]. shm: sums in the order of ranks, so every run gives the same bits. */

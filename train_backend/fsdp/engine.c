@@ -519,7 +519,10 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 	unit *u = unit_at(e, index, error);
 	rc_comm *replicate = rule->replicate ? e->config.replicate : NULL;
 	size_t element = rc_dtype_size(rule->type);
-	rc_redop op = rule->mean ? RC_AVG : RC_SUM;
+	/* In f32 on the CPU a mean is the sum, divided, as torch has it with gloo; elsewhere the transport's own. */
+	bool divided = rule->mean && !e->gpu && rule->type == RC_F32 && !replicate;
+	rc_redop op = rule->mean && !divided ? RC_AVG : RC_SUM;
+	float after = divided ? rule->after * (float)e->ranks : rule->after;
 	rc_stream stream = e->reduce_stream;
 	bool direct;
 	bucket *b;
@@ -546,7 +549,7 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 		return -1;
 	if (replicate && rc_comm_all_reduce(replicate, (rc_tag){u->name, "replicate"}, out, u->grad_chunk, rule->type, op, stream, error))
 		return -1;
-	if (rule->after != 1 && divide(e, out, rule->type, u->grad_chunk, rule->after, stream, error))
+	if (after != 1 && divide(e, out, rule->type, u->grad_chunk, after, stream, error))
 		return -1;
 	if (!direct) {
 		if (add ? rc_accumulate(e->kernels, into, u->shard_type, out, rule->type, u->grad_chunk, 1, stream, error)

@@ -235,7 +235,9 @@ static int cpu_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type,
 	double sum = 0;
 
 	(void)stream, (void)error;
-	for (size_t done = 0, n; done < count; done += n) {
+	if (type == RC_F32)
+		sum = cpu->sum_squares(data, count);
+	for (size_t done = 0, n; type != RC_F32 && done < count; done += n) {
 		n = tile_at(done, count);
 		if (type == RC_F64) {
 			const double *f64 = at(data, type, done);
@@ -281,7 +283,7 @@ static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__ad
 		put_f64(cpu, step->param, step->param_type, i, p);
 		put_f64(cpu, step->exp_avg, step->state_type, i, m);
 		put_f64(cpu, step->exp_avg_sq, step->state_type, i, v);
-		if (step->cast)
+		if (step->cast) /* param is f64: nothing was rounded yet */
 			put_f64(cpu, step->cast, step->cast_type, i, p);
 	}
 }
@@ -304,17 +306,22 @@ static int cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream s
 	for (size_t done = 0, n; done < step->count; done += n) {
 		void *param = at_mut(step->param, step->param_type, done);
 		void *exp_avg = at_mut(step->exp_avg, step->state_type, done), *exp_avg_sq = at_mut(step->exp_avg_sq, step->state_type, done);
+		const void *grad = at(step->grad, step->grad_type, done);
 
 		n = tile_at(done, step->count);
-		float *p = open_tile(cpu, param, step->param_type, params, n);
-		float *m = open_tile(cpu, exp_avg, step->state_type, firsts, n), *v = open_tile(cpu, exp_avg_sq, step->state_type, seconds, n);
+		if (step->param_type == RC_BF16 && step->grad_type == RC_BF16 && step->state_type == RC_BF16) {
+			cpu->adamw_bf16(&factors, param, grad, exp_avg, exp_avg_sq, n);
+		} else {
+			float *p = open_tile(cpu, param, step->param_type, params, n);
+			float *m = open_tile(cpu, exp_avg, step->state_type, firsts, n), *v = open_tile(cpu, exp_avg_sq, step->state_type, seconds, n);
 
-		cpu->adamw(&factors, p, widen(cpu, at(step->grad, step->grad_type, done), step->grad_type, grads, n), m, v, n);
-		narrow(cpu, p, param, step->param_type, n);
-		narrow(cpu, m, exp_avg, step->state_type, n);
-		narrow(cpu, v, exp_avg_sq, step->state_type, n);
+			cpu->adamw_f32(&factors, p, widen(cpu, grad, step->grad_type, grads, n), m, v, n);
+			narrow(cpu, p, param, step->param_type, n);
+			narrow(cpu, m, exp_avg, step->state_type, n);
+			narrow(cpu, v, exp_avg_sq, step->state_type, n);
+		}
 		if (step->cast)
-			narrow(cpu, p, at_mut(step->cast, step->cast_type, done), step->cast_type, n);
+			convert(cpu, param, step->param_type, at_mut(step->cast, step->cast_type, done), step->cast_type, n, 1);
 	}
 	return 0;
 }

@@ -107,7 +107,10 @@ struct rc__cpu_ops {
 	void (*scale)(float *data, float scale, size_t count);
 	void (*add_scaled)(float *sum, const float *from, float scale, size_t count);
 	double (*sum_squares)(const float *data, size_t count);
-	void (*adamw)(const rc__adamw_factors *factors, float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count);
+	void (*adamw_f32)(const rc__adamw_factors *factors, float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count);
+	/* All four in bf16, the commonest case after f32, in one loop. */
+	void (*adamw_bf16)(const rc__adamw_factors *factors, uint16_t *param, const uint16_t *grad, uint16_t *exp_avg, uint16_t *exp_avg_sq,
+	                   size_t count);
 	uint32_t (*max_bits)(const float *data, size_t count); /* the bits of the largest |x|: a NaN's are above infinity's */
 	/* codes[i] for data[i] * inverse; one byte each, int4 too. */
 	void (*encode_int)(const float *data, float inverse, int8_t *codes, size_t count);

@@ -197,7 +197,8 @@ INLINE uint4 words_at(const u8 *from)
 	const u32 *p = (const u32 *)((u64)from & ~3ull);
 	u32 shift = (u32)((u64)from & 3) * 8, a = p[0], b = p[1], c = p[2], d = p[3], e = shift ? p[4] : 0;
 
-	return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift), __funnelshift_r(d, e, shift));
+	return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+	                  __funnelshift_r(d, e, shift));
 }
 
 /* The block's threads together. `to` is written in aligned vectors wherever `from` lies, four (or two) of a thread under way at a
@@ -497,6 +498,12 @@ extern "C" __global__ void clip_coefficient(const float *sum, float max_norm, fl
 
 /* ---- AdamW ---- */
 
+/* What is read back after x was stored. */
+INLINE float as_stored(int type, float x)
+{
+	return type == F16 ? from_f16(to_f16(x)) : type == BF16 ? from_bf16((u16)to_bf16_pair(x, 0)) : x;
+}
+
 /* As in cuda.c; made by rc__adamw_factors_make. */
 struct factors {
 	double decay, l2, beta2, weight1, weight2, step_size, root, eps, grad_scale;
@@ -622,8 +629,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call cal
 		store<4>(call.param, call.param_type, group * 4, p);
 		store<4>(call.exp_avg, call.state_type, group * 4, m);
 		store<4>(call.exp_avg_sq, call.state_type, group * 4, v);
-		if (call.cast)
+		if (call.cast) {
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				p[j] = as_stored(call.param_type, p[j]);
 			store<4>(call.cast, call.cast_type, group * 4, p);
+		}
 	}
 	for (u64 i = groups * 4 + grid_index(); i < call.count; i += grid_stride()) {
 		float p = load1(call.param, call.param_type, i), g = load1(call.grad, call.grad_type, i);
@@ -634,7 +645,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call cal
 		store1(call.exp_avg, call.state_type, i, m);
 		store1(call.exp_avg_sq, call.state_type, i, v);
 		if (call.cast)
-			store1(call.cast, call.cast_type, i, p);
+			store1(call.cast, call.cast_type, i, as_stored(call.param_type, p));
 	}
 }
 

@@ -53,7 +53,7 @@ typedef struct rc_adamw {
 	const void *grad;     /* [count] of grad_type */
 	void *exp_avg;        /* [count] of state_type, updated */
 	void *exp_avg_sq;     /* [count] of state_type, updated */
-	void *cast;           /* NULL, or [count] of cast_type: the new parameter for the next gather */
+	void *cast;           /* NULL, or [count] of cast_type: the new parameter, as stored, for the next gather */
 	rc_dtype param_type, grad_type, state_type, cast_type;
 	size_t count;
 	double lr, beta1, beta2, eps, weight_decay;

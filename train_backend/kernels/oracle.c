@@ -218,7 +218,7 @@ static void adamw_f32(const rc_adamw *step, size_t i, double count, float grad_s
 	rc_oracle_put(step->exp_avg, step->state_type, i, m);
 	rc_oracle_put(step->exp_avg_sq, step->state_type, i, v);
 	if (step->cast)
-		rc_oracle_put(step->cast, step->cast_type, i, p);
+		rc_oracle_put(step->cast, step->cast_type, i, rc_oracle_get(step->param, step->param_type, i));
 }
 
 static void adamw_f64(const rc_adamw *step, size_t i, double count, double grad_scale)
@@ -244,7 +244,7 @@ static void adamw_f64(const rc_adamw *step, size_t i, double count, double grad_
 	rc_oracle_put(step->exp_avg, step->state_type, i, m);
 	rc_oracle_put(step->exp_avg_sq, step->state_type, i, v);
 	if (step->cast)
-		rc_oracle_put(step->cast, step->cast_type, i, p);
+		rc_oracle_put(step->cast, step->cast_type, i, rc_oracle_get(step->param, step->param_type, i));
 }
 
 void rc_oracle_adamw(const rc_adamw *step)

@@ -38,21 +38,6 @@ typedef struct engine {
 	PyObject *s_hooks, *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
 } engine;
 
-static int to_dtype(const char *name, rc_dtype *ret)
-{
-	static const struct { const char *name; rc_dtype type; } types[] = {
-		{"torch.uint8", RC_U8}, {"torch.float32", RC_F32}, {"torch.float16", RC_F16}, {"torch.bfloat16", RC_BF16}, {"torch.float64", RC_F64},
-	};
-
-	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-		if (strcmp(types[i].name, name) == 0) {
-			*ret = types[i].type;
-			return 0;
-		}
-	PyErr_Format(PyExc_ValueError, "%s is no data type that is served", name);
-	return -1;
-}
-
 static void release_params(unit *u)
 {
 	for (Py_ssize_t i = 0; i < u->count; i++) {
@@ -266,7 +251,7 @@ static PyObject *engine_add_unit(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sOKssKKKiii", &spec.name, &list, &chunk, &shard_type, &gather_type, &shard, &cast, &full, &spec.slot,
 	                      &spec.first_bucket, &spec.bucket_count) ||
-	    to_dtype(shard_type, &spec.shard_type) || to_dtype(gather_type, &spec.gather_type))
+	    rc_dtype_of(shard_type, &spec.shard_type) || rc_dtype_of(gather_type, &spec.gather_type))
 		return NULL;
 	pieces = to_pieces(list, &spec.count);
 	if (!pieces)
@@ -681,7 +666,7 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 	unit *u;
 
 	if (!PyArg_ParseTuple(args, "ispffpKpO", &index, &type, &mean, &rule.before, &rule.after, &replicate, &into, &add, &grads) ||
-	    !(u = unit_at(e, index)) || to_dtype(type, &rule.type) || current_stream(e, &stream))
+	    !(u = unit_at(e, index)) || rc_dtype_of(type, &rule.type) || current_stream(e, &stream))
 		return NULL;
 	rule.mean = mean;
 	rule.replicate = replicate;

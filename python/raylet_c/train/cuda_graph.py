@@ -50,7 +50,12 @@ class _Step:
         for ours, theirs in zip(self.tensors, _tensors((args, kwargs))):
             if ours is not theirs:
                 ours.copy_(theirs, non_blocking=True)
+        stream = torch.cuda.current_stream().cuda_stream
+        for comm in self.comms:
+            comm.check()
         self.graph.replay()
+        for comm in self.comms:
+            comm.watch(stream, None, "graph")
         return self.output
 
     def _warm_up(self, args, kwargs):
@@ -89,6 +94,7 @@ class _Step:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.output = self.step(*self.args, **self.kwargs)
             self.graph = graph
+            self.comms = [c for m in self.models for c in m.comms if c is not None]
         except Exception as error:  # whatever an operation raises when it is captured
             torch.cuda.synchronize()
             for m in self.models:

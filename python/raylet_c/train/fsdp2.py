@@ -194,7 +194,7 @@ class Root:
 
     def _grads_kept(self, group, unit):
         """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
-        return any(p.sharded_param.grad is not own and have > base for p, own, have, base in
+        return any(have > base and p.sharded_param.grad is not own for p, own, have, base in
                    zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or _storage_users(unit) > unit.own_users
 
     def _renew_grads(self, group, unit):
@@ -215,13 +215,13 @@ class Root:
         for reason in filter(None, map(_switched, self.groups)):
             self.release(reason)
             return False
-        same = all(p.sharded_param is param and p._sharded_param_data is data for p, param, data in self._homes) and not self.model.engine.thawed()
+        same = not self.model.engine.thawed() and all(p.sharded_param is param and p._sharded_param_data is data
+                                                      for p, param, data in self._homes)
         for group in self.groups:
             unit = group._rc_unit
             if not unit.spec.alone and self._stays(group):
                 self.model.leave(unit)
                 self.model.move_out(unit)
-                self.model.engine.own_gradients(unit.index, unit.grads)
             unit.reduce_unused = getattr(group, "reduce_scatter_unused_params", False)
             if same:
                 continue
@@ -315,7 +315,7 @@ class Root:
     def _fill_grads(self, params, unit):
         """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
         storage = unit.grad.untyped_storage()
-        if storage.size() == 0:
+        if not storage.size():
             storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
             unit.grad.zero_()
         for p, own in zip(params, unit.grads):

@@ -21,7 +21,7 @@ watchers = []  # called with each Model that begins a step
 
 
 def own_storage(view: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor that does not show what else lies there: torch.save and copy.deepcopy take whole storages. Keeps it alive."""
+    """The same memory, which it keeps alive, without what else lies there: torch.save and copy.deepcopy take whole storages."""
     return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(view)) if view.numel() else view.new_empty(view.shape)
 
 
@@ -83,6 +83,7 @@ class Unit:
     uses: int = 0  # forward calls that the backward pass has not come to
     hooks: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # memory that a reduction under way uses
+    grads: list = field(default_factory=list)  # by tensor: what its sharded parameter gets as gradient, or None; FSDP2
     grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
 
 
@@ -261,6 +262,8 @@ class Model:
             new.grad = old.grad  # of passes without reduction
         unit.gathered = gathered
         self._bind(unit)
+        if unit.grads:
+            self.engine.own_gradients(unit.index, unit.grads)
 
     def _compact(self, spec, trained):
         """(pieces, elements of a chunk, parts of this rank): trained tensors of a flat parameter, cut where ranks' shards meet. Each rank's are

@@ -1,8 +1,8 @@
 """torch.optim.Adam, AdamW and SGD over flat shards, and gradient clipping over flat gradients.
 
-torch's step hands lists of tensors to its functional implementation; `_init_group` fills the lists. Here `_init_group` fills them with a few
-long plain tensors instead of hundreds of DTensors: one per run, which is what lies side by side in a unit, in parameters, gradients and states
-alike, and has the same options and number of steps. Everything else in torch's step, and with it every number, stays as it is.
+torch's step hands lists of tensors to its functional implementation; `_init_group` fills the lists. Here it fills them with a few long plain
+tensors instead of hundreds of DTensors: one per run, which is what lies side by side in a unit, in parameters, gradients and states alike,
+and has the same options and number of steps. Everything else in torch's step, and with it every number, stays as it is.
 
 `optimizer.state` holds DTensors as torch would make them; they are views into the runs' states. What somebody puts there instead (loading a
 state dict, moving states to another device) is noticed by identity and taken over at the next step. A group that is unusual in a step
@@ -24,8 +24,8 @@ from .model import own_storage
 
 _stock: Dict[Any, Any] = {}  # class or function name -> torch's own
 
-LISTS = {"params_with_grad": "param", "params": "param", "grads": "grad", "d_p_list": "grad", "exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq",
-         "max_exp_avg_sqs": "max_exp_avg_sq", "state_steps": "step", "momentum_buffer_list": "momentum_buffer"}
+LISTS = {"params_with_grad": "param", "params": "param", "grads": "grad", "d_p_list": "grad", "exp_avgs": "exp_avg",
+         "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq", "state_steps": "step", "momentum_buffer_list": "momentum_buffer"}
 
 
 def _keys(optimizer, group) -> Tuple[str, ...]:
@@ -134,7 +134,8 @@ def _entries(group) -> Optional[List[Optional[Entry]]]:
             entries.append(None)
             continue
         address = param._local_tensor.data_ptr() if param._local_tensor.numel() else 0
-        if param.grad is not home.unit.grads[home.piece] or address and address != home.root.model.piece_of(home.unit, home.piece).data_ptr():
+        moved = address and address != home.root.model.piece_of(home.unit, home.piece).data_ptr()
+        if moved or param.grad is not home.unit.grads[home.piece]:
             return None
         entries.append(Entry(home, address))
     return entries if any(entries) else None

@@ -16,6 +16,7 @@ static rc_loop *loop;
 static rc_listener *listener;
 static char folder[] = "/tmp/rc_conn_XXXXXX", path[64];
 static int accepted, frames, closed, stop_after_closed;
+static rc_conn *conns[64], *last_closed; /* in the order in which they came */
 static char reason[200];
 static int64_t types[64], sizes[64];
 static bool aligned = true;
@@ -24,7 +25,7 @@ static void (*on_frame)(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
 static void op_accepted(void *ctx, rc_conn *c)
 {
 	(void)ctx;
-	accepted++;
+	conns[accepted++ % 64] = c;
 	rc_conn_set_user(c, &accepted);
 	CHECK_EQ_INT(getpid(), rc_conn_peer_pid(c));
 }
@@ -45,6 +46,7 @@ static void op_closed(void *ctx, rc_conn *c, const char *why)
 	(void)ctx;
 	CHECK(rc_conn_user(c) == &accepted);
 	snprintf(reason, sizeof reason, "%s", why);
+	last_closed = c;
 	if (++closed == stop_after_closed)
 		rc_loop_stop(loop);
 }
@@ -435,6 +437,8 @@ static void goodbye(void)
 	end();
 }
 
+static int floods;
+
 static void flood(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
 {
 	size_t size = 50 << 20;
@@ -443,7 +447,7 @@ static void flood(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
 	(void)type;
 	(void)body;
 	(void)n;
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < floods; i++)
 		rc_conn_send(c, 1, big, size);
 	free(big);
 }
@@ -455,11 +459,52 @@ static void slow_reader(void)
 
 	begin(1000);
 	on_frame = flood;
+	floods = 8;
 	fd = dial();
 	CHECK_EQ_INT(24, write(fd, bytes, put_frame(bytes, 1, 0)));
 	rc_loop_run(loop);
 	CHECK_STR("the peer does not read: too many bytes are waiting for it", reason);
 	close(fd);
+	end();
+}
+
+static void until(void *arg)
+{
+	(void)arg;
+	rc_loop_stop(loop);
+}
+
+static void flood_once(rc_conn *c, int64_t type, const uint8_t *body, size_t n)
+{
+	flood(c, type, body, n);
+	rc_loop_stop(loop);
+}
+
+/* 200, 250 and 100 MB wait for three peers: that is too much together, and the second goes. */
+static void slow_readers(void)
+{
+	static const int parts_of_50[] = { 4, 5, 2 };
+	uint8_t bytes[32];
+	int fd[3];
+
+	begin(1000);
+	on_frame = flood_once;
+	for (int i = 0; i < 3; i++) {
+		floods = parts_of_50[i];
+		fd[i] = dial();
+		CHECK_EQ_INT(24, write(fd[i], bytes, put_frame(bytes, 1, 0)));
+		rc_loop_run(loop);
+		CHECK_EQ_INT(i + 1, frames);
+	}
+	rc_timer *limit = rc_timer_start(loop, 5000, 0, until, NULL);
+	if (!closed)
+		rc_loop_run(loop);
+	rc_timer_stop(limit);
+	CHECK_EQ_INT(1, closed);
+	CHECK(last_closed == conns[1]);
+	CHECK_STR("the peer does not read: too many bytes are waiting for all peers together", reason);
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
 	end();
 }
 
@@ -491,12 +536,6 @@ static void parts(void)
 	CHECK_EQ_INT(1, frames);
 	CHECK_STR("end of stream", reason);
 	end();
-}
-
-static void until(void *arg)
-{
-	(void)arg;
-	rc_loop_stop(loop);
 }
 
 static void no_descriptors(void)
@@ -573,6 +612,7 @@ int main(void)
 	RUN(destroy_in_callback, "destroying the listener inside a frame callback reports every connection");
 	RUN(goodbye, "frames of a peer that left without reading are still handled");
 	RUN(slow_reader, "a peer that does not read is closed at the limit");
+	RUN(slow_readers, "of several peers that do not read the slowest is closed at the limit of all");
 	RUN(parts, "what all unfinished messages together hold is limited");
 	RUN(no_descriptors, "peers wait while descriptors have run out, which is told once");
 	RUN(bad_path, "a socket path that is too long or impossible is named");

@@ -25,6 +25,9 @@ static void once_after_a_pause(void)
 	CHECK_EQ_INT(1, due(&t, 6, 1));
 	CHECK_EQ_INT(0, due(&t, 6, 100));
 	CHECK_EQ_INT(1, due(&t, 7, 100));
+	t = (rc_trim){ .given_back = RC_TRIM_NEVER };
+	CHECK_EQ_INT(0, due(&t, 0, RC_TRIM_LOOKS - 1));
+	CHECK_EQ_INT(1, due(&t, 0, 100));
 }
 
 __attribute__((unused)) static long resident_pages(void)
@@ -37,7 +40,37 @@ __attribute__((unused)) static long resident_pages(void)
 	return resident;
 }
 
-__attribute__((unused)) static void stop(void *loop)
+/* Part of the program that is not written to, as its code. */
+static const char much[4 << 20] = { 1 };
+
+/* How much of it is in the memory map. */
+static long mapped_kb(void)
+{
+	char line[4096];
+	long kb = -1;
+	FILE *f = fopen("/proc/self/smaps", "re");
+	CHECK(f != NULL);
+	for (bool here = false; f && kb < 0 && fgets(line, sizeof(line), f);) {
+		unsigned long from, to;
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = (unsigned long)much >= from && (unsigned long)much < to;
+		if (here)
+			sscanf(line, "Rss: %ld kB", &kb);
+	}
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+static long sum(void)
+{
+	long n = 0;
+	for (size_t i = 0; i < sizeof(much); i += 1024)
+		n += ((const volatile char *)much)[i];
+	return n;
+}
+
+static void stop(void *loop)
 {
 	rc_loop_stop(loop);
 }
@@ -64,11 +97,29 @@ __attribute__((unused)) static void pages_go(void)
 	rc_loop_destroy(loop);
 }
 
+static void code_goes(void)
+{
+	rc_loop *loop = rc_loop_create();
+	CHECK_EQ_INT(1, sum());
+	CHECK(mapped_kb() >= 4096);
+	rc_trim_start(loop);
+	for (int i = 0; i < 500 && mapped_kb() >= 1024; i++) {
+		rc_timer *t = rc_timer_start(loop, 10, 0, stop, loop);
+		rc_loop_run(loop);
+		rc_timer_stop(t);
+	}
+	CHECK(mapped_kb() < 1024);
+	CHECK_EQ_INT(1, sum());
+	CHECK(mapped_kb() >= 4096);
+	rc_loop_destroy(loop);
+}
+
 int main(void)
 {
 	RUN(once_after_a_pause, "memory is given back once, some time after the last chunk");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* theirs is another malloc */
 	RUN(pages_go, "free pages inside the heap go back to the system");
 #endif
+	RUN(code_goes, "code goes from the memory map, and is there when it is wanted again");
 	return test_end();
 }

@@ -512,6 +512,62 @@ static void zero_copy(void)
 	rc_rpc_destroy(rpc);
 }
 
+/* Connections to a port of this host, as the one who connected sees them. */
+static int connections_to(int port)
+{
+	static const char *const tables[] = { "/proc/net/tcp", "/proc/net/tcp6" };
+	char line[512];
+	int n = 0;
+	unsigned to, state;
+	for (int i = 0; i < 2; i++) {
+		FILE *f = fopen(tables[i], "re");
+		while (f && fgets(line, sizeof(line), f))
+			n += sscanf(line, " %*d: %*[0-9A-Fa-f]:%*x %*[0-9A-Fa-f]:%x %x", &to, &state) == 2 && to == (unsigned)port && state == 1;
+		if (f)
+			fclose(f);
+	}
+	return n;
+}
+
+static bool no_connections(void *port)
+{
+	return connections_to(*(int *)port) == 0;
+}
+
+static bool twelve_answered(void *arg)
+{
+	const outcome *o = arg;
+	for (int i = 0; i < 12; i++)
+		if (!o[i].calls)
+			return false;
+	return true;
+}
+
+static void bulk_is_spread(void)
+{
+	int port, unrefs = 0;
+	rc_rpc *rpc = node(&port);
+	uint8_t *body = rc_alloc(MB);
+	for (int i = 0; i < 3; i++) { /* one after the other: one connection will do */
+		outcome o = { 0 };
+		rc_call_zero_copy(rpc, at(port), "/t.Test/Echo", rc_view_str("head"), rc_view_of(body, MB), returned, &unrefs, WAIT_MS, note, &o);
+		CHECK(wait_for(answered, &o, WAIT_MS));
+	}
+	CHECK_EQ_INT(1, connections_to(port));
+	outcome many[12] = { 0 };
+	for (int i = 0; i < 12; i++)
+		rc_call_zero_copy(rpc, at(port), "/t.Test/Echo", rc_view_str("head"), rc_view_of(body, MB), returned, &unrefs, WAIT_MS, note, &many[i]);
+	CHECK(wait_for(twelve_answered, many, WAIT_MS));
+	for (int i = 0; i < 12; i++)
+		CHECK_EQ_INT(RC_RPC_OK, many[i].status);
+	CHECK_EQ_INT(4, connections_to(port));
+	rc_rpc_forget(rpc, at(port));
+	CHECK(wait_for(no_connections, &port, WAIT_MS));
+	rc_rpc_destroy(rpc);
+	CHECK_EQ_INT(15, unrefs);
+	free(body);
+}
+
 static void pieces(void)
 {
 	int port, unrefs = 0;
@@ -1235,6 +1291,7 @@ int main(void)
 	RUN(cancel, "a cancelled call ends once, later, and leaves others alone");
 	RUN(forget, "forgetting an address fails its calls, and the next call connects anew");
 	RUN(zero_copy, "lent bytes arrive and are given back exactly once, also when the call fails");
+	RUN(bulk_is_spread, "lent bytes of several calls at once take up to four connections, and forgetting the address ends all");
 	RUN(pieces, "a sliced method gets the pieces as received");
 	RUN(many_calls, "three thousand calls at once are all answered");
 	RUN(destroy_in_flight, "destroy with calls in flight tells each of them and gives lent bytes back");

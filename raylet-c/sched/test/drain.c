@@ -13,14 +13,14 @@ static void idle_termination(void)
 	CHECK(!rc_drain_request(&drain, d, &m, false, 1000, &refusal));
 	CHECK_STR("The node to be idle terminated is no longer idle.", refusal);
 	CHECK(!drain.draining && !rc_drain_done(&drain, true));
-	CHECK_EQ_INT(rc_enum_value(d, RC_V_DEATH_EXPECTED), rc_drain_death_reason(&drain, d));
+	CHECK_EQ_INT(RC_V_DEATH_EXPECTED, rc_drain_death_reason(&drain, d));
 	m.reason_message = (char *)"scale down";
 	CHECK(rc_drain_request(&drain, d, &m, true, 1000, &refusal));
 	CHECK_STR(NULL, refusal);
 	CHECK(drain.draining && rc_drain_done(&drain, true) && !rc_drain_done(&drain, false));
 	CHECK_STR("scale down", drain.message);
 	CHECK(!rc_drain_expired(&drain, d, UINT64_MAX)); /* no preemption */
-	CHECK_EQ_INT(rc_enum_value(d, RC_V_DEATH_AUTOSCALER_IDLE), rc_drain_death_reason(&drain, d));
+	CHECK_EQ_INT(RC_V_DEATH_AUTOSCALER_IDLE, rc_drain_death_reason(&drain, d));
 	rc_drain_free(&drain);
 }
 
@@ -35,7 +35,7 @@ static void preemption(void)
 	CHECK(rc_drain_request(&drain, d, &m, false, 1000, &refusal)); /* late, but the machine goes anyway */
 	CHECK_EQ_INT(500, drain.deadline_ms);
 	CHECK(rc_drain_expired(&drain, d, 501) && !rc_drain_expired(&drain, d, 500));
-	CHECK_EQ_INT(rc_enum_value(d, RC_V_DEATH_AUTOSCALER_DRAIN), rc_drain_death_reason(&drain, d));
+	CHECK_EQ_INT(RC_V_DEATH_AUTOSCALER_DRAIN, rc_drain_death_reason(&drain, d));
 	RC_SET(m, deadline_timestamp_ms, -7);
 	m.reason_message = (char *)"again";
 	CHECK(rc_drain_request(&drain, d, &m, false, 1000, &refusal));

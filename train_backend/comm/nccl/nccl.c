@@ -802,7 +802,8 @@ int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm
 		free(n);
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for a communicator");
 	}
-	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(), .blob = &n->blob, .blob_size = sizeof n->blob };
+	n->comm = (rc_comm){ .ops = &ops, .rank = rank, .size = size, .timeout = timeout, .owner = getpid(),
+	                     .blob = &n->blob, .blob_size = sizeof n->blob };
 	snprintf(n->comm.transport, sizeof n->comm.transport, "nccl %d.%d.%d", library->version / 10000, library->version / 100 % 100,
 	         library->version % 100);
 	n->library = library;

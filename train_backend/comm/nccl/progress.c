@@ -30,11 +30,12 @@ int rc__progress_connect(rc__progress *p, const rc__progress_name *names, rc_err
 
 		p->peers[q].process = names[q].process;
 		p->peers[q].fd = -1;
-		if (q == p->rank || !p->own.base || names[q].segment.bytes != sizeof(rc__progress_page) ||
-		    rc__process_reachable(&names[p->rank].process, &names[q].process, NULL) ||
-		    rc__segment_open(&names[q].process, &names[q].segment, &base, NULL))
+		if (q == p->rank || names[q].process.pid == 0 || rc__process_reachable(&names[p->rank].process, &names[q].process, NULL))
 			continue;
-		p->peers[q].page = (rc__progress_page *)base;
+		p->peers[q].near = true;
+		if (names[q].segment.bytes == sizeof(rc__progress_page) &&
+		    rc__segment_open(&names[q].process, &names[q].segment, &base, NULL) == 0)
+			p->peers[q].page = (rc__progress_page *)base;
 		p->peers[q].fd = (int)syscall(SYS_pidfd_open, (pid_t)names[q].process.pid, 0);
 		if (p->peers[q].fd >= 0 && !rc__process_lives(&names[q].process, -1)) { /* the pid is another's by now */
 			close(p->peers[q].fd);
@@ -120,13 +121,13 @@ int rc__progress_look(const rc__progress *p, const rc__call *call, bool *gone, r
 	for (int q = 0; p->peers && q < p->size; q++) {
 		rc__progress_page *page = p->peers[q].page;
 
-		if (!page)
+		if (!p->peers[q].near)
 			continue;
-		if (atomic_load_explicit(&page->broken, memory_order_acquire))
+		if (page && atomic_load_explicit(&page->broken, memory_order_acquire))
 			return rc_fail(error, page->reason.code, "%s", page->reason.text);
-		if (!call || atomic_load(&page->done) >= call->number)
+		if (!call || (page && atomic_load(&page->done) >= call->number))
 			continue;
-		if (atomic_load(&page->left) && atomic_load(&page->queued) < call->number)
+		if (page && atomic_load(&page->left) && atomic_load(&page->queued) < call->number)
 			return rc_fail(error, RC_E_UNAVAILABLE, "%s: rank %d (pid %" PRId64 ") has closed its communicator",
 			               rc__call_describe(call, name), q, p->peers[q].process.pid);
 		if (!rc__process_lives(&p->peers[q].process, p->peers[q].fd)) {

@@ -2,7 +2,8 @@
  * ended; the others read it. So a call with other sizes is found when it is queued, and a call that does not end can be laid to the rank
  * that is behind. Ranks of other hosts are not seen.
  *
- * Thread rule: rc__progress_queue by one thread at a time, rc__progress_done and rc__progress_look by another; the rest by the owner alone. */
+ * Thread rule: rc__progress_queue by one thread at a time, rc__progress_done and rc__progress_look by another; the rest by the owner
+ * alone. */
 #ifndef RC_COMM_NCCL_PROGRESS_H
 #define RC_COMM_NCCL_PROGRESS_H
 
@@ -31,7 +32,8 @@ typedef struct rc__progress {
 	rc__segment own;
 	struct {
 		rc__process process;
-		rc__progress_page *page; /* NULL: on another host, or not to be had */
+		bool near;               /* on this host */
+		rc__progress_page *page; /* NULL: not near, or it has ended already */
 		int fd;                  /* a pidfd or -1 */
 	} *peers; /* [size]; NULL before connect */
 } rc__progress;

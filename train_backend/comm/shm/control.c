@@ -109,8 +109,8 @@ static int break_late(rc__control *c, int q, rc_error *error)
 	char name[RC__CALL_TEXT];
 
 	if (number == 0)
-		return break_call(c, RC_E_TIMEOUT, error, "rank %d (pid %lld) did not come within %g s; it has come to no call yet, and rank %d is at call %"
-		                  PRIu64, q, pid, c->timeout, c->rank, c->number);
+		return break_call(c, RC_E_TIMEOUT, error, "rank %d (pid %lld) did not come within %g s; it has come to no call yet, and rank %d is at "
+		                  "call %" PRIu64, q, pid, c->timeout, c->rank, c->number);
 	if (number == c->number)
 		return break_call(c, RC_E_TIMEOUT, error, "rank %d (pid %lld) did not go on within %g s; it came to this call (%" PRIu64
 		                  ") and is moving data or stopped", q, pid, c->timeout, number);

@@ -165,7 +165,8 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
 
 	locate(s, send, chunk * element, &arrival);
 	if (arrival.window < 0 && arrival.call.bytes)
-		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window", (unsigned long long)arrival.call.bytes);
+		return rc_fail(error, RC_E_INVALID, "gather of pieces: %llu bytes to send are not inside a window",
+		               (unsigned long long)arrival.call.bytes);
 	if (rc__control_enter(&s->control, tag, &arrival, error))
 		return rc__control_leave(&s->control, -1);
 	for (int i = 0; i < comm->size && arrival.call.bytes; i++) {

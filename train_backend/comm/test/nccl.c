@@ -285,6 +285,31 @@ static void never_connects(int rank, int size)
 		rc_comm_destroy(comm);
 }
 
+/* The last rank ends once it has brought its blob. */
+static void dies_early(int rank, int size)
+{
+	rc_comm *comm = NULL;
+	rc_error error;
+	const void *bytes;
+	char part[100];
+	size_t n;
+
+	good(rc_comm_nccl_prepare(rank, size, 0, 60, &comm, &error), &error);
+	rc_comm_blob(comm, &bytes, &n);
+	if (rank == size - 1) {
+		memcpy(ranks_area->blobs[rank], bytes, n);
+		ranks_area->sizes[rank] = n;
+		atomic_fetch_add(&ranks_area->come[0], 1);
+		raise(SIGKILL);
+	}
+	CHECK_EQ_INT(-1, ranks_exchange(comm, &error));
+	snprintf(part, sizeof part, "connect: rank %d (pid %d) has died", size - 1, atomic_load(&ranks_area->pids[size - 1]));
+	/* Or one that was told this first has given up. */
+	CHECK(strstr(error.text, part) || strstr(error.text, "has closed its communicator"));
+	CHECK_EQ_INT(RC_E_UNAVAILABLE, error.code);
+	rc_comm_destroy(comm);
+}
+
 static void test_operations(void) { ranks_run(1, operations); ranks_run(3, operations); }
 static void test_late(void) { ranks_run(2, late); ranks_run(3, late); }
 static void test_other_size(void) { ranks_run(2, other_size); ranks_run(3, other_size); }
@@ -294,6 +319,8 @@ static void test_aborted(void) { ranks_run(2, aborted); }
 static void test_captured(void) { ranks_run(2, captured); }
 static void test_async_error(void) { ranks_run(2, async_error); }
 static void test_never_connects(void) { ranks_run(2, never_connects); ranks_run(3, never_connects); }
+
+static void test_dies_early(void) { ranks_run_some_killed(2, dies_early, 1 << 1); ranks_run_some_killed(3, dies_early, 1 << 2); }
 
 static void *open_fake(const char *name)
 {
@@ -328,5 +355,6 @@ int main(void)
 	RUN(test_captured, "a call that is captured into a graph is not waited for, a launch of the graph is");
 	RUN(test_async_error, "an error that NCCL reports later is told with its call");
 	RUN(test_never_connects, "a rank that never connects ends the others' wait");
+	RUN(test_dies_early, "a rank that ends before it connects ends the others' wait");
 	return test_end();
 }

@@ -60,7 +60,8 @@ static void other_call(int rank, int size)
 		result = rc_comm_reduce_scatter(comm, reduce, data, data, 16, RC_F32, RC_SUM, NULL, &error);
 	else
 		result = rc_comm_broadcast(comm, forward, data, 64, 0, NULL, &error);
-	expect(result, RC_E_INVALID, &error, "calls differ: rank 0 is at broadcast of layers.4 (forward), rank 1 at reduce-scatter of layers.3 (reduce)");
+	expect(result, RC_E_INVALID, &error,
+	       "calls differ: rank 0 is at broadcast of layers.4 (forward), rank 1 at reduce-scatter of layers.3 (reduce)");
 	told_the_same(rank, size, (1u << size) - 1, 1, &error);
 	rc_comm_destroy(comm);
 }

@@ -108,7 +108,8 @@ static void stays_inside(void)
 		for (size_t kinds = 0; kinds < 2 * TYPES * TYPES; kinds++) {
 			rc_dtype from = all_types[kinds % TYPES], to = all_types[kinds / TYPES % TYPES];
 			float scale = kinds / TYPES / TYPES ? 3 : 1;
-			void *grad = malloc(2 * n * rc_dtype_size(from)), *want = malloc(2 * n * rc_dtype_size(to)), *got = malloc(2 * n * rc_dtype_size(to));
+			size_t bytes = 2 * n * rc_dtype_size(to);
+			void *grad = malloc(2 * n * rc_dtype_size(from)), *want = malloc(bytes), *got = malloc(bytes);
 
 			fill_bits(grad, from, 2 * n);
 			rc_oracle_pack(&piece, 1, 2, n, (const void *const *)&grad, from, want, to, scale);

@@ -1,6 +1,6 @@
 /* A CUDA driver and an NCCL for hosts without a GPU, for test/nccl.c. This one source is built twice, as libcuda.so.1 and as
  * libnccl.so.2; what they share hangs on the streams. No data is moved. Work on a stream is a collective, and it is done when every rank
- * has queued its part: ranks are processes that count in a file of /dev/shm, named by the unique id. */
+ * has queued its part: ranks are processes that count in memory of rank 0, which the unique id names. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -84,7 +84,13 @@ API cuDeviceGetAttribute(int *value, int attribute, int device) { (void)attribut
 API cuDevicePrimaryCtxRetain(void **ret, int device) { (void)device; *ret = &context; return 0; }
 API cuCtxSetCurrent(void *ctx) { return ctx == &context ? 0 : 201; }
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = *greatest = 0; return 0; }
-API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { (void)flags; (void)priority; *stream = calloc(1, sizeof(fake_stream)); return 0; }
+API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+	(void)flags;
+	(void)priority;
+	*stream = calloc(1, sizeof(fake_stream));
+	return 0;
+}
 API cuStreamDestroy_v2(void *stream) { free(stream); return 0; }
 API cuStreamIsCapturing(void *stream, int *status) { *status = stream && ((fake_stream *)stream)->capturing; return 0; }
 API cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
@@ -92,14 +98,31 @@ API cuStreamWaitEvent(void *stream, void *e, unsigned flags) { (void)stream; (vo
 API cuEventCreate(void **e, unsigned flags) { (void)flags; *e = calloc(1, sizeof(event)); return 0; }
 API cuEventDestroy_v2(void *e) { free(e); return 0; }
 API cuEventQuery(void *e) { return ((event *)e)->captured ? CAPTURED_EVENT : done(((event *)e)->after) ? 0 : NOT_READY; }
-API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) { (void)stream; memmove((void *)to, (void *)from, bytes); return 0; }
-API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream) { (void)stream; memset((void *)to, value, bytes); return 0; }
+API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+	(void)stream;
+	memmove((void *)to, (void *)from, bytes);
+	return 0;
+}
+API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream)
+{
+	(void)stream;
+	memset((void *)to, value, bytes);
+	return 0;
+}
 API cuMemAlloc_v2(uint64_t *memory, size_t bytes) { *memory = (uint64_t)malloc(bytes); return 0; }
 API cuMemFree_v2(uint64_t memory) { free((void *)memory); return 0; }
 API cuModuleLoadData(void **module, const void *image) { (void)module; (void)image; return 1; }
 API cuModuleUnload(void *module) { (void)module; return 0; }
 API cuModuleGetFunction(void **function, void *module, const char *name) { (void)function; (void)module; (void)name; return 1; }
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *f, int threads, size_t bytes) { (void)f; (void)threads; (void)bytes; *blocks = 1; return 0; }
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *f, int threads, size_t bytes)
+{
+	(void)f;
+	(void)threads;
+	(void)bytes;
+	*blocks = 1;
+	return 0;
+}
 API cuLaunchKernel(void) { return 1; }
 
 API cuEventRecord(void *e, void *stream)
@@ -133,7 +156,14 @@ API ncclGroupStart(void) { in_group = true; return 0; }
 API ncclGroupEnd(void) { in_group = false; return 0; }
 API ncclMemAlloc(void **memory, size_t bytes) { *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); return 0; }
 API ncclMemFree(void *memory) { free(memory); return 0; }
-API ncclCommRegister(void *c, void *memory, size_t bytes, void **handle) { (void)c; (void)memory; (void)bytes; *handle = malloc(1); return 0; }
+API ncclCommRegister(void *c, void *memory, size_t bytes, void **handle)
+{
+	(void)c;
+	(void)memory;
+	(void)bytes;
+	*handle = malloc(1);
+	return 0;
+}
 API ncclCommDeregister(void *c, void *handle) { (void)c; free(handle); return 0; }
 API ncclCommDestroy(void *c) { (void)c; return 0; }
 API ncclCommAbort(void *c) { atomic_store(&((comm *)c)->aborted, true); return 0; }
@@ -141,14 +171,12 @@ API fake_last_call(fake_call *call) { *call = last; return in_group; }
 
 API ncclGetUniqueId(id *ret)
 {
-	char path[] = "/dev/shm/rc-fake-XXXXXX";
-	int fd = mkstemp(path);
+	int fd = memfd_create("fake_nccl", MFD_CLOEXEC); /* stays open as long as this process */
 
 	if (fd < 0 || ftruncate(fd, sizeof(world)))
 		return 2;
-	close(fd);
 	memset(ret, 0, sizeof *ret);
-	memcpy(ret->bytes, path, sizeof path);
+	snprintf(ret->bytes, sizeof ret->bytes, "/proc/%d/fd/%d", (int)getpid(), fd);
 	return 0;
 }
 
@@ -166,7 +194,6 @@ API ncclCommInitRank(void **ret, int size, id unique, int rank)
 	atomic_fetch_add(&c->world->joined, 1);
 	while (atomic_load(&c->world->joined) < size) /* without a limit, as NCCL's */
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-	unlink(unique.bytes);
 	*ret = c;
 	return 0;
 }
