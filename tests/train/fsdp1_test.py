@@ -226,7 +226,7 @@ def register_hook(model):
 class Run:
     """One rank's training; acts are called with it after "backward" and after "step"."""
 
-    def __init__(self, kind, optimizer, scaler, offload, **kwargs):
+    def __init__(self, kind, optimizer, scaler, offload, compiled, **kwargs):
         import torch.distributed as dist
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
@@ -237,6 +237,7 @@ class Run:
         self.seen = []  # what is compared
         self.kept = None  # by an act for a later one
         self.begin(wrapped(kind, **kwargs))
+        self.compiled = torch.compile(self.model, backend="eager") if compiled else self.model
 
     def begin(self, model):
         self.model = model
@@ -245,7 +246,7 @@ class Run:
 
     def backward(self):
         arguments, targets = batch(self.kind, self.data)
-        loss = loss_of(self.model, arguments, targets)
+        loss = loss_of(self.compiled, arguments, targets)
         (self.scaler.scale(loss) if self.scaler else loss).backward()
         return loss.item()
 
@@ -454,14 +455,14 @@ def shared_folder():
 
 
 def train(kind="plain", steps=4, clip=None, accumulate=1, sync=True, optimizer="adamw", set_to_none=True, act=None, scaler=False, offload=False, says=None,
-          **kwargs):
+          compiled=False, **kwargs):
     """act: what happens between, the end of a name act_..."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     logging.getLogger("raylet_c.train").addHandler(handler)
-    run = Run(kind, optimizer, scaler, offload, **kwargs)
+    run = Run(kind, optimizer, scaler, offload, compiled, **kwargs)
     act = globals()["act_" + act] if act else lambda *_: None
     for step in range(steps):
         for micro in range(accumulate):
@@ -593,6 +594,7 @@ CASES = [
     ("memory of parameters replaced", dict(act="replace"), dict(act="scale")),
     ("apply()", dict(act="apply")),
     ("an exception in forward", dict(act="error"), dict(act=None)),
+    ("torch.compile", dict(compiled=True)),
     ("an inner instance alone", dict(act="inner")),
 ]
 CASES = [(name + (", original parameters" if more["orig"] else ""), dict(kwargs, **more), *stock) for name, kwargs, *stock in CASES for more in BOTH]
