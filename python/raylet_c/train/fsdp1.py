@@ -546,7 +546,21 @@ def _check_states(module_states):
         _stock[_init_utils, "_check_module_states_for_sync_module_states"](module_states)
 
 
+@functools.lru_cache(None)
+def _hide_from_compiler():
+    from torch._dynamo import trace_rules
+
+    trace_rules.add("raylet_c.train")
+
+
+def _compile(*args, **kwargs):
+    """torch.compile passes over what runs here, as over torch's own FSDP, and compiles the modules inside."""
+    _hide_from_compiler()
+    return _stock[torch, "compile"](*args, **kwargs)
+
+
 PLACES = (
+    (torch, "compile", _compile),
     (FSDP, "__init__", _init),
     (FSDP, "forward", _forward),
     (FSDP, "register_comm_hook", _register_comm_hook),

@@ -336,19 +336,24 @@ class Model:
         if unit.in_backward and unit.entered:
             return
         unit.in_backward = True
-        # Autograd goes backward in order, so what is not done by now has parameters without gradients (perhaps on this rank only: reductions
-        # have to come in the same order on all), is used again, or holds this unit.
+        self._settle(unit)
+        self.enter(unit, True, prefetch)
+
+    def _settle(self, unit: Unit) -> None:
+        """Autograd goes backward in order, so what is not done when it comes to this unit has parameters without gradients (perhaps on this rank
+        only: reductions have to come in the same order on all), is used again, or holds this unit."""
         for other in self.units:
             if other.in_backward and other is not unit:
                 if not unit.spec.alone and not other.spec.alone:
                     self.leave(other) if other.uses else self._unit_end(other)
                 elif other.index > unit.index and not other.uses:
                     self._unit_reduce(other)
-        self.enter(unit, True, prefetch)
 
     def _complete(self, index: int) -> None:
         """All gradients of a unit have arrived. Frozen parameters may still be wanted for the gradient of the input."""
         unit = self.units[index]
+        if unit.spec.alone:
+            self._settle(unit)
         self._unit_reduce(unit)
         if all(unit.trained) and not unit.spec.alone:
             self._unit_end(unit)
