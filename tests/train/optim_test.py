@@ -82,7 +82,11 @@ def train(kind="plain", steps=5, optimizer="adamw", how=None, options=None, even
             if event and event[1] == step:
                 happen_after_backward(event[0], model, opt)
             if clip:
-                norms.append(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), **clip)))
+                everything = torch.cat([whole(p.grad).double().flatten() for p in model.parameters()])
+                norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), **clip))
+                exact = torch.linalg.vector_norm(everything, clip.get("norm_type", 2.0))  # as one process with all gradients has it
+                assert abs(norm.item() - exact.item()) <= 1e-6 * exact.item(), (norm, exact)
+                norms.append(norm)
             opt.step()
         if plan is not None:
             plan.step()
