@@ -73,11 +73,12 @@ def full(cpu_offload=False, broadcast=False, optimizer="adamw", before=0):
     run = start(optimizer)(3)
     state = states(run, full_state_dict=True, cpu_offload=cpu_offload)
     seen = plain(state)
-    if broadcast:
-        every = [seen if dist.get_rank() == 0 else None]
-        state = every[0] if every[0] is not None else {"model": {}, "optimizer": {}}
+    if cpu_offload and not broadcast:  # rank 0 alone has it then; without broadcast_from_rank0 all ranks need it
+        every = [state]
+        dist.broadcast_object_list(every, 0)
+        state = every[0]
     other = start(optimizer)(before)
-    apply(other, copy.deepcopy(state) if state else state, full_state_dict=True, broadcast_from_rank0=broadcast)
+    apply(other, copy.deepcopy(state), full_state_dict=True, broadcast_from_rank0=broadcast)
     other.data.manual_seed(77)
     other(2)
     return other.result(seen=seen)

@@ -103,6 +103,11 @@ class Model:
         self._in_backward = False
         self._build(specs)
 
+    def __del__(self):
+        for unit in self.__dict__.get("units", ()):
+            for hook in unit.hooks:
+                hook.remove()  # engine, tensor, hook, engine: a cycle that Python's collector does not see through
+
     # Building
 
     def _build(self, specs):

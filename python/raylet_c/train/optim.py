@@ -53,6 +53,7 @@ class Run:
     last: int
     entries: List[Entry]
     param: torch.Tensor
+    at: int = 0  # of its first parameter in Plan.steps
     step: Optional[torch.Tensor] = None  # what torch's function counts up; optimizer.state holds copies, one per parameter
     states: Dict[str, weakref.ref] = field(default_factory=dict)  # flat; what is in optimizer.state keeps them alive, and nothing else does
 
@@ -86,6 +87,7 @@ class Plan:
     entries: List[Optional[Entry]]  # by parameter; None: frozen
     runs: List[Run]
     steps: Optional[torch.Tensor]  # one value per trained parameter, those of optimizer.state are views of it
+    seen: Optional[torch.Tensor] = None  # steps after our last one (CPU); a load in place may have changed them
 
 
 def _fits(value, param) -> bool:
@@ -96,6 +98,8 @@ def _fits(value, param) -> bool:
 def _holds(plan: Plan, optimizer, group) -> bool:
     params = group["params"]
     if len(params) != len(plan.params) or plan.keys != _keys(optimizer, group):
+        return False
+    if plan.seen is not None and not torch.equal(plan.seen, plan.steps):
         return False
     for param, planned, entry in zip(params, plan.params, plan.entries):
         if param is not planned:
@@ -223,7 +227,7 @@ def _make_steps(optimizer, runs: List[Run]) -> Optional[torch.Tensor]:
     for i, (run, entry, state) in enumerate(states):
         state["step"] = steps[i]
         if entry is run.entries[0]:
-            run.step = steps[i].clone()
+            run.step, run.at = steps[i].clone(), i
         entry.states["step"] = weakref.ref(state["step"])
     return steps
 
@@ -246,9 +250,12 @@ def _init_group(optimizer, group, *lists, **named):
             return stock(optimizer, group, *lists)
         plan = plans[key] = new
     if plan.steps is not None:
+        for run in plan.runs:
+            run.step.copy_(plan.steps[run.at])
         plan.steps.add_(1)
         if getattr(optimizer, "found_inf", None) is not None:  # torch's fused function takes a step back that it leaves out
             plan.steps.sub_(optimizer.found_inf.to(plan.steps.device))
+        plan.seen = plan.steps.clone() if plan.steps.device.type == "cpu" else None
     by_name = _arguments(optimizer, group, lists)
     for run in plan.runs:
         for name, values in by_name.items():

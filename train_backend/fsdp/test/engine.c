@@ -243,6 +243,37 @@ static void refusals_in(int rank, int size)
 	tear_down(&s);
 }
 
+/* Units 0 and 2 share a slot until one of them moves out. */
+static void move_in(int rank, int size)
+{
+	rc_error error;
+	float *own;
+	int slot;
+	small s;
+
+	set_up(&s, rank, size);
+	must(rc_engine_begin(s.engine, NULL, &error), &error);
+	must(rc_engine_unshard(s.engine, 0, false, NULL, &error), &error);
+	must(slot = rc_engine_add_slot(s.engine, &error), &error);
+	own = calloc(s.full_count, sizeof *own);
+	CHECK_EQ_INT(-1, rc_engine_move(s.engine, 0, slot, own, &error)); /* in use */
+	CHECK(strstr(error.text, "unit0"));
+	CHECK_EQ_INT(-1, rc_engine_move(s.engine, 2, slot + 1, own, &error));
+	must(rc_engine_move(s.engine, 2, slot, own, &error), &error);
+	must(rc_engine_unshard(s.engine, 2, false, NULL, &error), &error);
+	check_full(&s, 0);
+	s.full[2] = own;
+	check_full(&s, 2);
+	free(own);
+	tear_down(&s);
+}
+
+static void move_works(void)
+{
+	for (int size = 1; size <= 3; size++)
+		ranks_run(size, move_in);
+}
+
 static void gather_works(void)
 {
 	for (int size = 1; size <= 3; size++)
@@ -272,6 +303,7 @@ int main(void)
 	RUN(gather_works, "gathered units lie in their slots, stay there until the slot is wanted, and follow a changed shard");
 	RUN(reduce_works, "gradients are reduced by the rule, added when asked, and padding and missing gradients are zeros");
 	RUN(flat_works, "gradients of a flat parameter cross the borders of the ranks' chunks");
+	RUN(move_works, "a unit that moves out of a shared slot is used together with the one that stays");
 	RUN(refusals_work, "units that do not fit are refused by name");
 	return test_end();
 }
