@@ -1,8 +1,8 @@
 """torch's FullyShardedDataParallel on the engine.
 
-Construction, flat parameters, state dicts and summon_full_params stay torch's: they act on the sharded flat parameter. When a root first runs
-forward, each instance that has parameters becomes one unit of the engine, whose one piece is the flat parameter; from then on forward and
-what hangs on it is answered here. What is not served (see `refusal`) keeps torch's run time, with one log line.
+Construction, flat parameters, state dicts and summon_full_params stay torch's: they act on the sharded flat parameter. When a root first
+runs forward, each instance that has parameters becomes one unit of the engine, whose one piece is the flat parameter; from then on forward
+and what hangs on it is answered here. What is not served (see `refusal`) keeps torch's run time, with one log line.
 
 While a unit is gathered, modules hold the engine's leaf tensors. Outside they hold what torch puts there: the original parameters
 (use_orig_params=True), or tensors without memory.
@@ -101,7 +101,8 @@ class Root:
         for count, padding in zip(flat._numels_with_padding, flat._is_padding_mask):
             if not padding:
                 tensor, shape, info = next(names)
-                where = tuple((m._parameters if handle._use_orig_params else m.__dict__, n) for m, n in places[info.module, info.param_name])
+                where = places[info.module, info.param_name]
+                where = tuple((m._parameters if handle._use_orig_params else m.__dict__, n) for m, n in where)
                 tensors.append(TensorSpec(0, offset, shape, tensor, where, tensor.requires_grad))
             offset += count
         inner = any(o is not state and o in state.modules() for o in self.states)
@@ -123,8 +124,8 @@ class Root:
         """The shard's memory becomes the engine's; the Parameter objects, which optimizers hold, stay."""
         flat, home = handle.flat_param, self.model.piece_of(unit, 0)
         if flat.dtype != home.dtype or flat.numel() != home.numel():
-            raise RuntimeError("unit %s: its flat parameter was %d elements of %s at the first forward pass and is %d of %s now: wrap the model "
-                               "again" % (unit.spec.name, home.numel(), home.dtype, flat.numel(), flat.dtype))
+            raise RuntimeError("unit %s: its flat parameter was %d elements of %s at the first forward pass and is %d of %s now: wrap "
+                               "the model again" % (unit.spec.name, home.numel(), home.dtype, flat.numel(), flat.dtype))
         if flat.data_ptr() != home.data_ptr():
             home.copy_(flat)
         flat.data = flat._local_shard = home
@@ -274,8 +275,8 @@ class Root:
 
 
 class _Grads:
-    """The gradients of one unit as users see them. What is given out are new views each time: so the users of the storage tell whether it is
-    wanted, set somewhere or held by the user."""
+    """The gradients of one unit as users see them. What is given out are new views each time: so the users of the storage tell whether it
+    is wanted, set somewhere or held by the user."""
 
     def __init__(self, root, state, unit):
         self.root, self.state, self.unit = root, state, unit

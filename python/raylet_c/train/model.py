@@ -345,8 +345,8 @@ class Model:
         self.enter(unit, True, prefetch)
 
     def _settle(self, unit: Unit) -> None:
-        """Autograd goes backward in order, so what is not done when it comes to this unit has parameters without gradients (perhaps on this rank
-        only: reductions have to come in the same order on all), is used again, or holds this unit."""
+        """Autograd goes backward in order, so what is not done when it comes to this unit has parameters without gradients (perhaps on this
+        rank only: reductions have to come in the same order on all), is used again, or holds this unit."""
         for other in self.units:
             if other.in_backward and other is not unit:
                 if not unit.spec.alone and not other.spec.alone:
