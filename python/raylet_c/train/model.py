@@ -105,8 +105,7 @@ class Model:
 
     def __del__(self):
         for unit in self.__dict__.get("units", ()):
-            for hook in unit.hooks:
-                hook.remove()  # engine, tensor, hook, engine: a cycle that Python's collector does not see through
+            self.engine.bind(unit.index, [], None)  # engine, tensor, hook, engine: a cycle that Python's collector does not see through
 
     # Building
 
