@@ -28,7 +28,16 @@ def python_path():
     return os.pathsep.join([HERE, os.path.join(ROOT, "python")])
 
 
-def run(what, ranks, ours, cases, timeout=300, env=None):
+def run(what, ranks, ours, cases, timeout=150, env=None):
+    """A run of torch's own that does not end (gloo loses a message now and then on a busy machine) is made once more: it is the oracle."""
+    results, late = _run(what, ranks, ours, cases, timeout, env)
+    if late and not ours:
+        print("# torch's own run of %s on %d ranks did not end within %d s: once more" % (what, ranks, timeout), flush=True)
+        results, late = _run(what, ranks, ours, cases, timeout, env)
+    return results
+
+
+def _run(what, ranks, ours, cases, timeout, env):
     import torch
 
     mode = "ours" if ours else "stock"
@@ -67,7 +76,7 @@ def run(what, ranks, ours, cases, timeout=300, env=None):
                 results.append([torch.load(path, weights_only=False) for path in paths])
             else:
                 results.append(AssertionError(text or "no result of case %d" % i))
-        return results
+        return results, late
 
 
 def load_module():

@@ -481,14 +481,13 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward or not unit.spec.alone:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            waiting = list(state._rc_units)
-            hook = functools.partial(_pre_backward, state, waiting)
+            hook = functools.partial(_pre_backward, state, [0])
             watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
                     watched = True
-            for unit in waiting:
+            for unit in state._rc_units:
                 unit.uses += watched
         state._training_state = TrainingState.IDLE
         if root.ctx.iter_forward_root is state:
@@ -496,13 +495,15 @@ def _post_forward(state, module, input, output):
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, waiting, grad):
-    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+def _pre_backward(state, last, grad):
+    """last: a list of one, the backward pass that came to this forward call last: the first gradient of its outputs gathers, in every pass."""
     model = state._rc_root.model
     state._training_state = TrainingState.PRE_BACKWARD
     model.begin_backward()
-    while waiting:
-        model.pre_backward(waiting.pop(0))
+    if last[0] != model.passes:
+        last[0] = model.passes
+        for unit in state._rc_units:
+            model.pre_backward(unit)
     return grad
 
 

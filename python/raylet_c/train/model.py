@@ -101,6 +101,7 @@ class Model:
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
+        self.passes = 0  # backward passes that have begun
         self._build(specs)
 
     def __del__(self):
@@ -328,6 +329,7 @@ class Model:
         """The first of a backward pass queues the end of it."""
         if not self._in_backward:
             self._in_backward = True
+            self.passes += 1
             self.engine.expect()
             for u in self.units:
                 u.reduced = 0
