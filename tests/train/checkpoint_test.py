@@ -182,7 +182,7 @@ class Runs:
         for (ranks, ours), keys in self.asked.items():
             keys = [k for k in dict.fromkeys(keys) if k not in self.results]
             calls = [dict(function=k[2], kwargs=dict(k[3])) for k in keys]
-            self.results.update(zip(keys, _ranks.run("checkpoint_test:call", ranks, ours, calls, timeout=300)))
+            self.results.update(zip(keys, _ranks.run("checkpoint_test:call", ranks, ours, calls, timeout=150)))
 
     def result(self, key):
         result = self.results[key]
