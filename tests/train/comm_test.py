@@ -140,6 +140,46 @@ def _raised(call, *args):
         return e
 
 
+def engines():
+    """What is wrong raises, and a communicator that was closed stays as long as an engine has it."""
+    import torch
+
+    from raylet_c import _train
+
+    comm = _train.Comm.shm(0, 1, 5)
+    comm.connect([comm.blob()])
+    window = comm.window(4096)
+    engine = _train.Engine(-1, comm, comm, None, 0, 0, None)
+    slot, bucket, full = engine.add_slot(), engine.add_bucket(), torch.empty(8)
+    unit = ["u", [(0, 0, 8, 8)], 8, "f32", "f32", window.address, 0, full.data_ptr(), slot, bucket]
+    assert isinstance(_raised(engine.add_unit, *unit[:-1], 2**31 - 1, 1), ValueError)
+    assert isinstance(_raised(engine.add_unit, "u", [(2**64 - 4, 0, 8, 8)], *unit[2:], 1), ValueError)
+    assert engine.add_unit(*unit, 1) == 0
+    engine.set_gradient(0, [(0, 0, 8, 8)], 8, False)
+    assert isinstance(_raised(_train.Engine.__new__, _train.Engine), TypeError)
+    a, b = torch.nn.Parameter(torch.ones(8)), torch.nn.Parameter(torch.ones(8))
+    for places in ((1,), ((1, "w"),), (({},),)):
+        assert isinstance(_raised(engine.bind, 0, [(a, b, places, 0)], print), TypeError), places
+    for index in (1, -2, 10**6):
+        assert isinstance(_raised(engine.bind, 0, [(a, b, (), index)], print), ValueError), index
+    engine.bind(0, [(a, b, (), -1)], print)
+    assert isinstance(_raised(engine.reduce, 0, "f32", True, 1.0, 1.0, False, full.data_ptr(), False, None), ValueError)
+    place = {}
+    engine.bind(0, [(a, b, ((place, "w"),), 0)], print)
+    torch.frombuffer(window.memory, dtype=torch.float32)[:8] = 3
+    engine.begin()
+    engine.enter(0, False, False)
+    assert place["w"] is a and full.tolist() == [3.0] * 8
+    engine.leave(0)
+    assert place["w"] is b
+    comm.close()
+    del window, comm, place
+    gc.collect()
+    engine.begin()
+    del engine
+    gc.collect()
+
+
 def no_nccl():
     """Without a GPU the transport says what is missing."""
     import torch
@@ -156,6 +196,7 @@ CASES = {
     collectives: "collectives give what torch computes",
     windows: "the tensor of a window keeps its memory alive",
     errors: "errors are exceptions of the right kind, in the same words on every rank",
+    engines: "an engine refuses what is wrong, and outlives close() of its communicator",
     no_nccl: "without a GPU the nccl transport names what is missing",
 }
 

@@ -6,6 +6,7 @@ import copy
 import sys
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 
 import _ranks
@@ -21,10 +22,22 @@ def whole(value):
     return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
+class Gate(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.one = nn.Linear(width, 1)
+
+    def forward(self, x):
+        return x * self.one(x).sigmoid()
+
+
 def sharded(kind, **options):
     from torch.distributed.fsdp import fully_shard
 
     model, layers = build(kind)
+    if kind == "one row":  # of which all ranks but the first have nothing
+        model.head = nn.Sequential(model.head, Gate(64))
+        layers.append(model.head[1])
     for layer in layers:
         fully_shard(layer, **options)
     fully_shard(model, **options)
@@ -159,6 +172,8 @@ CASES += [("sgd, " + text(o), dict(optimizer="sgd", options={**o, "lr": 0.1})) f
 CASES += [
     ("adamw, odd sizes", dict(kind="odd")),
     ("sgd, odd sizes", dict(kind="odd", optimizer="sgd", options=dict(momentum=0.9))),
+    ("adamw, a unit without rows on some ranks", dict(kind="one row")),
+    ("sgd, a unit without rows on some ranks", dict(kind="one row", optimizer="sgd", options=dict(momentum=0.9))),
     ("adamw, lora", dict(kind="lora")),
     ("adamw, tied", dict(kind="tied")),
     ("adamw, groups with and without decay", dict(how="decay")),

@@ -166,7 +166,7 @@ int rc_engine_add_slot(rc_engine *e, rc_error *error)
 static int check_pieces(const char *name, const rc_piece *pieces, size_t count, size_t chunk, int ranks, rc_error *error)
 {
 	for (size_t i = 0; i < count; i++)
-		if (pieces[i].chunk + pieces[i].count > chunk || pieces[i].total > pieces[i].count * (size_t)ranks)
+		if (pieces[i].count > chunk || pieces[i].chunk > chunk - pieces[i].count || pieces[i].total > pieces[i].count * (size_t)ranks)
 			return rc_fail(error, RC_E_INVALID,
 			               "piece %zu of unit %s: %zu elements at %zu of a chunk of %zu, %zu in all of %d ranks, do not fit", i, name,
 			               pieces[i].count, pieces[i].chunk, chunk, pieces[i].total, ranks);
@@ -179,9 +179,9 @@ int rc_engine_add_unit(rc_engine *e, const rc_unit_spec *spec, rc_error *error)
 
 	if (spec->slot < 0 || spec->slot >= e->slot_count)
 		return rc_fail(error, RC_E_INVALID, "unit %s wants slot %d of %d", spec->name, spec->slot, e->slot_count);
-	if (spec->first_bucket < 0 || spec->bucket_count < 1 || spec->first_bucket + spec->bucket_count > e->bucket_count)
-		return rc_fail(error, RC_E_INVALID, "unit %s wants buckets %d to %d of %d", spec->name, spec->first_bucket,
-		               spec->first_bucket + spec->bucket_count - 1, e->bucket_count);
+	if (spec->first_bucket < 0 || spec->bucket_count < 1 || spec->bucket_count > e->bucket_count - spec->first_bucket)
+		return rc_fail(error, RC_E_INVALID, "unit %s wants %d buckets from %d on, there are %d", spec->name,
+		               spec->bucket_count, spec->first_bucket, e->bucket_count);
 	if (!e->gpu && !spec->cast && spec->shard_type != spec->gather_type)
 		return rc_fail(error, RC_E_INVALID, "unit %s: its types differ, and there is no room for the cast shard", spec->name);
 	if (check_pieces(spec->name, spec->pieces, spec->count, spec->chunk, e->ranks, error))

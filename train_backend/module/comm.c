@@ -11,8 +11,8 @@ typedef struct comm {
 	rc_comm *comm;      /* NULL: closed, or not made yet */
 	bool busy;          /* a thread is in a call */
 	int aborts;         /* threads in abort(), which may come at any time */
-	bool closed;        /* close() was called; comm goes when the last window has gone */
-	Py_ssize_t windows; /* that live */
+	bool closed;        /* close() was called; comm goes when the last user has gone */
+	Py_ssize_t users;   /* windows and engines that live */
 } comm;
 
 typedef struct window {
@@ -223,7 +223,7 @@ static PyObject *comm_window(PyObject *self, PyObject *args)
 	if (!w)
 		return NULL;
 	Py_INCREF(self);
-	c->windows++;
+	c->users++;
 	w->comm = c;
 	w->base = base;
 	w->size = size;
@@ -427,12 +427,12 @@ static PyObject *comm_abort(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* The communicator goes now, or with the last window whose memory somebody may still use. */
+/* The communicator goes now, or with the last window or engine that somebody may still use. */
 static void release(comm *c)
 {
 	rc_comm *last = c->comm;
 
-	if (c->windows > 0)
+	if (c->users > 0)
 		return;
 	c->comm = NULL;
 	Py_BEGIN_ALLOW_THREADS
@@ -492,6 +492,23 @@ rc_comm *rc_comm_of(PyObject *object)
 		return NULL;
 	}
 	return closed((comm *)object) ? NULL : ((comm *)object)->comm;
+}
+
+void rc_comm_hold(PyObject *object)
+{
+	if (object != Py_None)
+		((comm *)object)->users++;
+}
+
+void rc_comm_drop(PyObject *object)
+{
+	comm *c = (comm *)object;
+
+	if (object == Py_None)
+		return;
+	c->users--;
+	if (c->closed)
+		release(c);
 }
 
 #define WITH_NAMES(function) ((PyCFunction)(void (*)(void))(function))
@@ -555,9 +572,7 @@ static void window_dealloc(PyObject *self)
 	PyTypeObject *type = Py_TYPE(self);
 
 	if (w->comm) {
-		w->comm->windows--;
-		if (w->comm->closed)
-			release(w->comm);
+		rc_comm_drop((PyObject *)w->comm);
 		Py_DECREF((PyObject *)w->comm);
 	}
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

@@ -30,7 +30,7 @@ typedef struct unit {
 typedef struct engine {
 	PyObject_HEAD
 	rc_engine *engine;
-	PyObject *comms;     /* held */
+	PyObject *comms;     /* held: not freed by close() while the engine has them */
 	PyObject *stream;    /* callable: the current stream as an int; NULL on the CPU */
 	PyObject *device;    /* its argument */
 	unit *units;
@@ -93,6 +93,8 @@ static void engine_dealloc(PyObject *self)
 	engine_clear(self);
 	rc_engine_destroy(e->engine);
 	free(e->units);
+	for (Py_ssize_t i = 0; e->comms && i < PyTuple_Size(e->comms); i++)
+		rc_comm_drop(PyTuple_GetItem(e->comms, i));
 	Py_CLEAR(e->comms);
 	Py_CLEAR(e->device);
 	Py_CLEAR(e->s_hooks);
@@ -106,10 +108,8 @@ static void engine_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream) */
-static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
+static int make(engine *e, PyObject *args, PyObject *kwargs)
 {
-	engine *e = (engine *)self;
 	rc_engine_config config = {0};
 	PyObject *gather, *reduce, *replicate, *stream;
 	unsigned long long staging, staging_bytes;
@@ -121,10 +121,6 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 	}
 	if (!PyArg_ParseTuple(args, "iOOOKKO", &config.device, &gather, &reduce, &replicate, &staging, &staging_bytes, &stream))
 		return -1;
-	if (e->engine) {
-		PyErr_SetString(PyExc_RuntimeError, "the engine was made already");
-		return -1;
-	}
 	if (!(config.gather = rc_comm_of(gather)) || !(config.reduce = rc_comm_of(reduce)) ||
 	    (replicate != Py_None && !(config.replicate = rc_comm_of(replicate))))
 		return -1;
@@ -135,6 +131,11 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 		return -1;
 	}
 	e->comms = PyTuple_Pack(3, gather, reduce, replicate);
+	if (!e->comms)
+		return -1;
+	rc_comm_hold(gather);
+	rc_comm_hold(reduce);
+	rc_comm_hold(replicate);
 	e->device = PyLong_FromLong(config.device);
 	if (stream != Py_None) {
 		Py_INCREF(stream);
@@ -147,8 +148,18 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 	e->s_contiguous = PyUnicode_InternFromString("contiguous");
 	e->s_requires_grad = PyUnicode_InternFromString("requires_grad");
 	e->s_requires_grad_ = PyUnicode_InternFromString("requires_grad_");
-	return e->comms && e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
+	return e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
 	       e->s_requires_grad_ ? 0 : -1;
+}
+
+/* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream). In tp_new, so that there is none without its rc_engine. */
+static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	PyObject *self = PyType_GenericNew(type, args, kwargs);
+
+	if (self && make((engine *)self, args, kwargs))
+		Py_CLEAR(self);
+	return self;
 }
 
 /* The current stream of the device; NULL on the CPU. -1 with an exception. */
@@ -319,7 +330,25 @@ static PyObject *engine_set_gradient(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* bind(unit, [(gathered, sharded, ((dict, name), ...), gradient index or -1), ...], complete) */
+/* Whether the item of bind's list is as swap() and reduce() take it; else an exception. next: the gradient index that comes. */
+static bool checked(const param *p, int next)
+{
+	for (Py_ssize_t i = 0; i < PyTuple_Size(p->places); i++) {
+		PyObject *place = PyTuple_GetItem(p->places, i);
+
+		if (!PyTuple_Check(place) || PyTuple_Size(place) != 2 || !PyDict_Check(PyTuple_GetItem(place, 0))) {
+			PyErr_Format(PyExc_TypeError, "a place is a tuple of a dict and a name, not %R", place);
+			return false;
+		}
+	}
+	if (p->gradient != -1 && p->gradient != next) {
+		PyErr_Format(PyExc_ValueError, "gradient %d where %d or -1 comes", p->gradient, next);
+		return false;
+	}
+	return true;
+}
+
+/* bind(unit, [(gathered, sharded, ((dict, name), ...), gradient index or -1), ...], complete). Gradient indices come in order. */
 static PyObject *engine_bind(PyObject *self, PyObject *args)
 {
 	PyObject *list, *complete;
@@ -339,7 +368,8 @@ static PyObject *engine_bind(PyObject *self, PyObject *args)
 		PyObject *item = PySequence_GetItem(list, i);
 		param *p = &u->params[i];
 
-		if (!item || !PyArg_ParseTuple(item, "OOO!i", &p->gathered, &p->sharded, &PyTuple_Type, &p->places, &p->gradient)) {
+		if (!item || !PyArg_ParseTuple(item, "OOO!i", &p->gathered, &p->sharded, &PyTuple_Type, &p->places, &p->gradient) ||
+		    !checked(p, u->gradients)) {
 			Py_XDECREF(item);
 			memset(p, 0, sizeof *p);
 			release_params(u);
@@ -668,6 +698,10 @@ static PyObject *engine_reduce(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "ispffpKpO", &index, &type, &mean, &rule.before, &rule.after, &replicate, &into, &add, &grads) ||
 	    !(u = unit_at(e, index)) || rc_dtype_of(type, &rule.type) || current_stream(e, &stream))
 		return NULL;
+	if (!u->parts && (size_t)u->gradients != u->part_count) {
+		PyErr_Format(PyExc_ValueError, "unit %d has %d gradients bound and %zu laid out", index, u->gradients, u->part_count);
+		return NULL;
+	}
 	rule.mean = mean;
 	rule.replicate = replicate;
 	held = calloc((size_t)u->gradients + 1, sizeof *held);
@@ -788,8 +822,7 @@ static PyMethodDef engine_methods[] = {
 };
 
 static PyType_Slot engine_slots[] = {
-	{Py_tp_init, engine_init},
-	{Py_tp_new, PyType_GenericNew},
+	{Py_tp_new, engine_new},
 	{Py_tp_dealloc, engine_dealloc},
 	{Py_tp_traverse, engine_traverse},
 	{Py_tp_clear, engine_clear},

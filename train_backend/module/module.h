@@ -24,4 +24,8 @@ int rc_dtype_of(const char *name, rc_dtype *ret);
 /* The communicator of a Python object of type raylet_c._train.Comm; NULL with TypeError. Borrowed: hold the object. */
 rc_comm *rc_comm_of(PyObject *object);
 
+/* For whoever keeps what rc_comm_of gave: between the two, close() leaves the communicator there. object: None is nothing. */
+void rc_comm_hold(PyObject *object);
+void rc_comm_drop(PyObject *object);
+
 #endif

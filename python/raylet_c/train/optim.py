@@ -55,7 +55,7 @@ class Run:
     param: torch.Tensor
     at: int = 0  # of its first parameter in Plan.steps
     step: Optional[torch.Tensor] = None  # what torch's function counts up; optimizer.state holds copies, one per parameter
-    states: Dict[str, weakref.ref] = field(default_factory=dict)  # flat; what is in optimizer.state keeps them alive, and nothing else does
+    states: Dict[str, Any] = field(default_factory=dict)  # give the flat ones; what is in optimizer.state keeps them alive
 
     def gradient(self) -> torch.Tensor:
         """Made anew for each step: whoever keeps a view of a gradient keeps its memory from being used again."""
@@ -73,7 +73,8 @@ class Run:
 
     def spread(self, optimizer, key: str, flat: torch.Tensor) -> None:
         """optimizer.state shows what is in flat from now on."""
-        self.states[key] = weakref.ref(flat)
+        held = any(entry.home.param.sharded_size.numel() for entry in self.entries)
+        self.states[key] = weakref.ref(flat) if held else lambda: flat  # where this rank has no rows of any, all of flat is padding
         for entry in self.entries:
             state = optimizer.state[entry.home.param.sharded_param]
             state[key] = entry.home.param.to_sharded_dtensor(own_storage(self.part(flat, entry)))
