@@ -481,14 +481,13 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward or not unit.spec.alone:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            waiting = list(state._rc_units)
-            hook = functools.partial(_pre_backward, state, waiting)
+            hook = functools.partial(_pre_backward, state, [])
             watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
                     watched = True
-            for unit in waiting:
+            for unit in state._rc_units:
                 unit.uses += watched
         state._training_state = TrainingState.IDLE
         if root.ctx.iter_forward_root is state:
@@ -496,13 +495,14 @@ def _post_forward(state, module, input, output):
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, waiting, grad):
-    """waiting: the units of this forward call, none when the gradient of another of its outputs was here first."""
+def _pre_backward(state, seen, grad):
+    """seen: the backward pass that was here last, with the gradient of an output of the same forward call."""
     model = state._rc_root.model
+    first = model.first_of_pass(seen)
     state._training_state = TrainingState.PRE_BACKWARD
     model.begin_backward()
-    while waiting:
-        model.pre_backward(waiting.pop(0))
+    for unit in state._rc_units if first else ():
+        model.pre_backward(unit)
     return grad
 
 

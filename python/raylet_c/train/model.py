@@ -333,6 +333,18 @@ class Model:
                 u.reduced = 0
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
 
+    @staticmethod
+    def first_of_pass(seen: list) -> bool:
+        """Whether this backward pass comes to a forward call for the first time; seen: kept for each call, empty at first."""
+        if torch.is_grad_enabled():
+            raise NotImplementedError("backward with create_graph=True is not served by raylet_c: the gathered parameters, which such a graph "
+                                      "needs, lie in memory that is used again")
+        task = torch._C._current_graph_task_id()
+        if seen == [task]:
+            return False
+        seen[:] = [task]
+        return True
+
     def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
         """The gradient of an output of one of the unit's forward calls is there."""
         self.begin_backward()
