@@ -86,9 +86,14 @@ def kept_of_one():
     return run.result(kept=[whole(k) for k in kept])
 
 
-def two_backwards():
-    """Two losses of one forward pass: gradients add up."""
-    run = Steps(sharded("plain"))
+def two_backwards(kind="plain", bias=0.0):
+    """Two losses of one forward pass: gradients add up. With a bias to weights the memory of one layer is no other's."""
+    model = sharded(kind)
+    with torch.no_grad():
+        for i, layer in enumerate(model.layers):
+            for p in layer.parameters():
+                p.add_(bias * (i + 1))
+    run = Steps(model)
     for _ in range(3):
         ids = torch.randint(0, 60, (2, 12), generator=run.data)
         out = run.model(ids)
@@ -536,6 +541,7 @@ CASES = [("kept gradients, %s" % how, 2, kept_gradients, dict(how=how)) for how 
 CASES += [
     ("one kept gradient", 2, kept_of_one, {}),
     ("two backward passes of one forward pass", 2, two_backwards, {}),
+    ("two backward passes of one forward pass, deep", 2, two_backwards, dict(kind="deep", bias=0.05)),
     ("two forward passes, one backward pass", 2, two_forwards, {}),
     ("accumulation with communication", 2, accumulation, dict(sync=True)),
     ("accumulation without communication", 2, accumulation, dict()),

@@ -199,8 +199,7 @@ class Root:
     def _watch(self, state, output):
         """Learns when the backward pass comes to what this forward call has made."""
         unit = state.__dict__.get("_rc_unit")
-        waiting = [state]
-        hook = torch.utils.hooks.unserializable_hook(functools.partial(self._pre_backward, waiting))
+        hook = torch.utils.hooks.unserializable_hook(functools.partial(self._pre_backward, state, []))
         watched = False
 
         def register(tensor):
@@ -215,10 +214,9 @@ class Root:
             unit.uses += 1
         return output
 
-    def _pre_backward(self, waiting, grad):
-        """waiting: empty when the gradient of another output of the same forward call was here first."""
-        while waiting:
-            state = waiting.pop()
+    def _pre_backward(self, state, seen, grad):
+        """seen: the backward pass that was here last, with the gradient of an output of the same forward call."""
+        if self.model.first_of_pass(seen):
             handle = state._handle
             self.model.begin_backward()
             state.training_state = TrainingState.FORWARD_BACKWARD

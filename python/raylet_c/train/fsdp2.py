@@ -481,7 +481,7 @@ def _post_forward(state, module, input, output):
                 if group._reshard_after_forward or not unit.spec.alone:
                     model.leave(unit)
         if torch.is_grad_enabled():
-            hook = functools.partial(_pre_backward, state, [0])
+            hook = functools.partial(_pre_backward, state, [])
             watched = False
             for tensor in _tensors(output):
                 if tensor.requires_grad:
@@ -495,15 +495,14 @@ def _post_forward(state, module, input, output):
     return _cast(policy.output_dtype, output) if policy.output_dtype is not None else output
 
 
-def _pre_backward(state, last, grad):
-    """last: a list of one, the backward pass that came to this forward call last: the first gradient of its outputs gathers, in every pass."""
+def _pre_backward(state, seen, grad):
+    """seen: the backward pass that was here last, with the gradient of an output of the same forward call."""
     model = state._rc_root.model
+    first = model.first_of_pass(seen)
     state._training_state = TrainingState.PRE_BACKWARD
     model.begin_backward()
-    if last[0] != model.passes:
-        last[0] = model.passes
-        for unit in state._rc_units:
-            model.pre_backward(unit)
+    for unit in state._rc_units if first else ():
+        model.pre_backward(unit)
     return grad
 
 

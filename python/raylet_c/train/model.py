@@ -101,7 +101,6 @@ class Model:
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
-        self.passes = 0  # backward passes that have begun
         self._build(specs)
 
     def __del__(self):
@@ -329,11 +328,22 @@ class Model:
         """The first of a backward pass queues the end of it."""
         if not self._in_backward:
             self._in_backward = True
-            self.passes += 1
             self.engine.expect()
             for u in self.units:
                 u.reduced = 0
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    @staticmethod
+    def first_of_pass(seen: list) -> bool:
+        """Whether this backward pass comes to a forward call for the first time; seen: kept for each call, empty at first."""
+        if torch.is_grad_enabled():
+            raise NotImplementedError("backward with create_graph=True is not served by raylet_c: the gathered parameters, which such a graph "
+                                      "needs, lie in memory that is used again")
+        task = torch._C._current_graph_task_id()
+        if seen == [task]:
+            return False
+        seen[:] = [task]
+        return True
 
     def pre_backward(self, unit: Unit, prefetch: bool = True) -> None:
         """The gradient of an output of one of the unit's forward calls is there."""
