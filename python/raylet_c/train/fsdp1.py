@@ -136,6 +136,8 @@ class Root:
 
     def forward(self, state, args, kwargs):
         model, handle, unit = self.model, state._handle, state.__dict__.get("_rc_unit")
+        if model._in_backward and torch._C._current_graph_task_id() == -1:  # the last backward pass ended in an exception
+            self.reset()
         if handle and handle._training_state == HandleTrainingState.BACKWARD_PRE:  # recomputation of an activation checkpoint
             model.enter(unit, True, False)
             return state._fsdp_wrapped_module(*args, **kwargs)
@@ -250,12 +252,13 @@ class Root:
             state.training_state = TrainingState.IDLE
 
     def reset(self):
-        """After an exception in forward: sharded everywhere, as before the step."""
+        """After an exception in forward or backward: sharded everywhere, as before the step."""
         self.model.reset()
         for state in self.state._all_fsdp_states:
             state.training_state = TrainingState.IDLE
             if state._handle:
                 state._handle._training_state = HandleTrainingState.IDLE
+                state._handle.flat_param.__dict__.pop("_saved_grad_shard", None)  # of the backward pass that was not ended
 
     def release(self):
         """Back to torch's run time: the shards into memory of torch's own."""

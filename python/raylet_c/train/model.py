@@ -266,7 +266,7 @@ class Model:
             new.grad = old.grad  # of passes without reduction
         unit.gathered = gathered
         self._bind(unit)
-        if unit.grads:
+        if isinstance(unit.grads, list) and unit.grads:
             self.engine.own_gradients(unit.index, unit.grads)
 
     def _compact(self, spec, trained):
