@@ -64,8 +64,9 @@ def run(fault):
         env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_ranks._free_port()), WORLD_SIZE="2", OMP_NUM_THREADS="1",
                    PYTHONPATH=_ranks.python_path(), RANKS_FOLDER=folder)
         logs = [open(os.path.join(folder, "%d.log" % r), "w+") for r in range(2)]
-        ranks = [subprocess.Popen([sys.executable, os.path.join(_ranks.HERE, "_ranks.py"), "faults_test:work", "ours", json.dumps([dict(fault=fault)])],
-                                  env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=logs[r], stderr=subprocess.STDOUT) for r in range(2)]
+        command = [sys.executable, os.path.join(_ranks.HERE, "_ranks.py"), "faults_test:work", "ours", json.dumps([dict(fault=fault)])]
+        ranks = [subprocess.Popen(command, env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=logs[r], stderr=subprocess.STDOUT)
+                 for r in range(2)]
         try:
             ranks[0].wait(timeout=120)
         except subprocess.TimeoutExpired:
@@ -112,7 +113,8 @@ def main():
         if problems:
             print("".join("# %s\n" % line for line in text.splitlines()[-12:]), end="")
         failed += bool(problems)
-        print("%s %d - %s%s" % ("not ok" if problems else "ok", number, sentence, "" if problems else ": " + told[-1][:300].replace("#", "")), flush=True)
+        text = "" if problems else ": " + told[-1][:300].replace("#", "")
+        print("%s %d - %s%s" % ("not ok" if problems else "ok", number, sentence, text), flush=True)
     print("1..%d" % number)
     sys.exit(1 if failed else 0)
 

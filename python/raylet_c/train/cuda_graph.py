@@ -4,9 +4,9 @@
     for batch in loader:
         loss = step(batch)
 
-The first calls run as they are, which also shows what the step uses; then one call is captured and later ones are replays: one launch, no work on
-the host. Tensors in the arguments are copied to the captured ones. What comes back is overwritten by the next call: `.clone()` what is to
-be kept. Optimizers that the step calls are made capturable, with a tensor as learning rate, so that schedulers keep working.
+The first calls run as they are, which also shows what the step uses; then one call is captured and later ones are replays: one launch,
+no work on the host. Tensors in the arguments are copied to the captured ones. What comes back is overwritten by the next call:
+`.clone()` what is to be kept. Optimizers that the step calls are made capturable, with a tensor as learning rate, so that schedulers keep working.
 
 Where a step cannot be captured (no GPU, an operation that waits for the device, a parameter group changed) or its arguments change in
 shape or type, calls run as without a graph, with one line in the log.

@@ -87,7 +87,8 @@ def plan(units, args):
             trained += up(count) if p.requires_grad else 0
         alone = name == "the root"
         gathers = 1 if alone or i >= len(units) - 1 - RING_SLOTS else 2  # what lies in the slots at the end of forward is not gathered again
-        rows.append(dict(name=name, params=sum(p.numel() for _, p in params), chunk=chunk, trained=trained, full=full, alone=alone, gathers=gathers))
+        count = sum(p.numel() for _, p in params)
+        rows.append(dict(name=name, params=count, chunk=chunk, trained=trained, full=full, alone=alone, gathers=gathers))
     return rows
 
 
@@ -112,6 +113,7 @@ def bytes_of_step(rows, args, two_level):
 def memory_of(rows, args):
     ring = [r for r in rows if not r["alone"]]
     whole = [r for r in rows if r["alone"]]
+    slots = min(RING_SLOTS, len(ring))
     largest = max([r["full"] for r in ring], default=0)
     trained = max([r["trained"] for r in ring], default=0)
     shard = sum(r["chunk"] for r in rows)
@@ -120,7 +122,7 @@ def memory_of(rows, args):
         ("shard", shard * args.shard_bytes),
         ("gradient of the shard", grads * args.shard_bytes),
         ("optimizer (two states, as AdamW)", 2 * grads * args.shard_bytes),
-        ("gathered: %d slots for %d units" % (min(RING_SLOTS, len(ring)), len(ring)), min(RING_SLOTS, len(ring)) * largest * args.param_bytes),
+        ("gathered: %d slots for %d units" % (slots, len(ring)), slots * largest * args.param_bytes),
         ("gathered: the root", sum(r["full"] for r in whole) * args.param_bytes),
         ("messages of gathers and gradients", (largest + RING_BUCKETS * trained * args.ranks) * max(args.param_bytes, args.reduce_bytes)),
     ]
@@ -183,12 +185,13 @@ def picture(events, path, title):
         out.append('<text x="10" y="%d">%s</text>' % (50 + i * height, lane))
     for lane, begin, stop, unit, what in events:
         y = 32 + lanes.index(lane) * height
-        out.append('<rect x="%.2f" y="%d" width="%.2f" height="%d" fill="%s" stroke="white" stroke-width="0.4"><title>%s of %s: %.2f to %.2f ms'
-                   '</title></rect>' % (left + begin * scale, y, max((stop - begin) * scale, 0.3), height - 14, colours[lane], escape(what), escape(unit),
-                                        begin, stop))
+        out.append('<rect x="%.2f" y="%d" width="%.2f" height="%d" fill="%s" stroke="white" stroke-width="0.4">'
+                   % (left + begin * scale, y, max((stop - begin) * scale, 0.3), height - 14, colours[lane]))
+        out.append("<title>%s of %s: %.2f to %.2f ms</title></rect>" % (escape(what), escape(unit), begin, stop))
     ticks = 8
     for i in range(ticks + 1):
-        out.append('<text x="%.0f" y="%d" text-anchor="middle">%.1f ms</text>' % (left + end * i / ticks * scale, 58 + height * 3, end * i / ticks))
+        at = end * i / ticks
+        out.append('<text x="%.0f" y="%d" text-anchor="middle">%.1f ms</text>' % (left + at * scale, 58 + height * 3, at))
     out.append("</svg>")
     with open(path, "w", encoding="utf-8") as f:
         f.write("\n".join(out) + "\n")
@@ -202,7 +205,8 @@ def show(rows, args, out=sys.stdout):
     def tell(text=""):
         print(text, file=out)
 
-    tell("%d units on %d ranks, %d a node; %s parameters" % (len(rows), args.ranks, args.ranks_per_node, format(sum(r["params"] for r in rows), ",")))
+    count = format(sum(r["params"] for r in rows), ",")
+    tell("%d units on %d ranks, %d a node; %s parameters" % (len(rows), args.ranks, args.ranks_per_node, count))
     tell()
     tell("| unit | parameters | gathered | its shard | gathers a step | gradient message |")
     tell("| --- | --- | --- | --- | --- | --- |")
@@ -216,8 +220,9 @@ def show(rows, args, out=sys.stdout):
     for _, some in groups:
         r = some[0]
         name = r["name"] if len(some) == 1 else "%s to %s (%d)" % (some[0]["name"], some[-1]["name"], len(some))
-        tell("| %s | %s | %s | %s | %d | %s |" % (name, format(r["params"], ","), size(r["full"] * args.param_bytes), size(r["chunk"] * args.shard_bytes),
-                                                r["gathers"], size(r["trained"] * args.ranks * args.reduce_bytes)))
+        tell("| %s | %s | %s | %s | %d | %s |" % (
+            name, format(r["params"], ","), size(r["full"] * args.param_bytes), size(r["chunk"] * args.shard_bytes), r["gathers"],
+            size(r["trained"] * args.ranks * args.reduce_bytes)))
     tell()
     nodes = args.ranks // args.ranks_per_node
     inside, between = bytes_of_step(rows, args, False)
@@ -225,8 +230,8 @@ def show(rows, args, out=sys.stdout):
         size(between), size(between * args.ranks_per_node)) if nodes > 1 else ""))
     if nodes > 1:
         inside, between = bytes_of_step(rows, args, True)
-        tell("Two-level collectives, which the engine does not use yet, would send %s within the node, %s between nodes (%s a node)." % (size(inside), size(between),
-                                                                                              size(between * args.ranks_per_node)))
+        tell("Two-level collectives, which the engine does not use yet, would send %s within the node, %s between nodes (%s a node)." % (
+            size(inside), size(between), size(between * args.ranks_per_node)))
     tell()
     tell("| memory of one rank | |")
     tell("| --- | --- |")
@@ -266,7 +271,8 @@ def main(argv=None):
         raise SystemExit("explain: the model has no parameters")
     show(rows, args)
     if args.picture:
-        picture(timeline(rows, args), args.picture, "One step of %s on %d ranks: estimated lengths, the engine's order" % (args.model, args.ranks))
+        title = "One step of %s on %d ranks: estimated lengths, the engine's order" % (args.model, args.ranks)
+        picture(timeline(rows, args), args.picture, title)
         print("\nThe picture is in %s" % args.picture)
 
 
