@@ -61,7 +61,7 @@ def work(rounds=5, steps=3):
                 losses[name] = step()
             times[name].append((time.perf_counter() - begin) / steps)
     result = {"step": {k: statistics.median(v) for k, v in times.items()}, "losses": losses}
-    size, ranks, rank = 1 << 24, dist.get_world_size(), dist.get_rank()  # elements of the whole message: 64 MiB
+    size, ranks = 1 << 24, dist.get_world_size()  # elements of the whole message: 64 MiB
     c = comm.connect(dist.group.WORLD, torch.device("cpu"))
     window = torch.frombuffer(c.window(size * 4).memory, dtype=torch.float32)
     chunk, whole = window[: size // ranks], torch.zeros(size)

@@ -160,13 +160,10 @@ def main():
     clock = Clock() if args.host else None
     if args.kind.startswith("ours"):
         load_ours(clock)
-    torch.cuda.mem_get_info()
-    base = torch.cuda.mem_get_info()
     model = wrap(args, model_of(args, device), device)
     model.train()
     graphed = args.kind.endswith("-graph")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=graphed)
-    count = sum(q.numel() for q in model.parameters())
     loss_of = torch.nn.functional.cross_entropy
 
     def step(ids):

@@ -17,6 +17,30 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
 
+class Tap:
+    """The lines of a test: check(sentence, function, *arguments) for each case, end() last."""
+
+    def __init__(self):
+        self.number = self.failed = 0
+        self.told = None  # one failed case takes all later ones of its processes with it: its text is printed once
+
+    def check(self, sentence, function, *arguments):
+        self.number += 1
+        try:
+            function(*arguments)
+            print("ok %d - %s" % (self.number, sentence), flush=True)
+        except Exception as error:
+            self.failed += 1
+            if str(error) != self.told:
+                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:]), end="")
+            self.told = str(error)
+            print("not ok %d - %s" % (self.number, sentence), flush=True)
+
+    def end(self):
+        print("1..%d" % self.number)
+        sys.exit(1 if self.failed else 0)
+
+
 def _free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -77,6 +101,20 @@ def _run(what, ranks, ours, cases, timeout, env):
             else:
                 results.append(AssertionError(text or "no result of case %d" % i))
         return results, late
+
+
+def run_cases(what, all_ranks, ours, sentences, timeout):
+    """The main function of a test whose cases are functions that assert: what(name=...) for each name of sentences, on each number of ranks."""
+
+    def passed(result):
+        if isinstance(result, Exception):
+            raise result
+
+    tap = Tap()
+    for ranks in all_ranks:
+        for result, sentence in zip(run(what, ranks, ours, [{"name": name} for name in sentences], timeout), sentences.values()):
+            tap.check("%s (%d ranks)" % (sentence, ranks), passed, result)
+    tap.end()
 
 
 def load_module():

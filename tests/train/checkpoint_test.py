@@ -266,7 +266,6 @@ CASES = [
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
-    failed = 0
     cases = [c for c in CASES if only in c[0]]
     runs = Runs()
     with tempfile.TemporaryDirectory() as folder:
@@ -275,16 +274,10 @@ def main():
         for later, _ in steps:
             later()
         runs.go()
-    for number, ((sentence, _), (_, check)) in enumerate(zip(cases, steps), 1):
-        try:
-            check()
-            print("ok %d - %s" % (number, sentence), flush=True)
-        except Exception as error:
-            failed += 1
-            print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:]), end="")
-            print("not ok %d - %s" % (number, sentence), flush=True)
-    print("1..%d" % len(cases))
-    sys.exit(1 if failed else 0)
+    tap = _ranks.Tap()
+    for (sentence, _), (_, check) in zip(cases, steps):
+        tap.check(sentence, check)
+    tap.end()
 
 
 if __name__ == "__main__":

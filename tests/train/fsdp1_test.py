@@ -684,8 +684,7 @@ def check_lone():
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
-    number = failed = 0
-    told = None  # one failed case takes all later ones of its processes with it: its text is printed once
+    tap = _ranks.Tap()
     for ranks in (2, 1, 3, 4):
         cases = [("FullyShardedDataParallel, %d ranks, %s: torch's losses and weights" % (ranks, name), kwargs, *stock)
                  for name, kwargs, *stock in CASES
@@ -696,28 +695,12 @@ def main():
         stock = _ranks.run("fsdp1_test:train", ranks, False, [dict(c[1], **(c[2] if c[2:] else {})) for c in cases], timeout=600)
         ours = _ranks.run("fsdp1_test:train", ranks, True, [c[1] for c in cases], timeout=600)
         for (sentence, kwargs, *_), a, b in zip(cases, stock, ours):
-            number += 1
-            try:
-                compare(ranks, kwargs, a, b)
-                print("ok %d - %s" % (number, sentence), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
-                told = str(error)
-                print("not ok %d - %s" % (number, sentence), flush=True)
+            tap.check(sentence, compare, ranks, kwargs, a, b)
     for sentence, check in (("the norm of clip_grad_norm_ is that of one process", check_norms),
                             ("a full state dict that rank 0 asks for alone is an error on all ranks, within the timeout", check_lone)):
         if only in sentence:
-            number += 1
-            try:
-                check()
-                print("ok %d - FullyShardedDataParallel: %s" % (number, sentence), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:]), end="")
-                print("not ok %d - FullyShardedDataParallel: %s" % (number, sentence), flush=True)
-    print("1..%d" % number)
-    sys.exit(1 if failed else 0)
+            tap.check("FullyShardedDataParallel: " + sentence, check)
+    tap.end()
 
 
 if __name__ == "__main__":

@@ -88,12 +88,12 @@ def build(kind):
 
 
 def train(kind="plain", steps=4, bf16=False, mp=None, reshard=True, checkpoint=False, clip=None, accumulate=1, optimizer="adamw", nested=False,
-          set_to_none=True, eval_between=False, unused=False, save=False):
+          set_to_none=True, eval_between=False):
     import torch.distributed as dist
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import DTensor
 
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     model, layers = build(kind)
     if bf16:
         model = model.bfloat16()
@@ -236,8 +236,7 @@ def order_sentence(ranks, kind):
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
-    number = failed = 0
-    told = None  # one failed case takes all later ones of its processes with it: its text is printed once
+    tap = _ranks.Tap()
     for ranks in (2, 1, 3, 4):
         cases = [("fully_shard, %d ranks, %s: torch's losses and weights" % (ranks, name), kwargs) for name, kwargs in CASES
                  if ranks == 2 or name in ("plain", "odd sizes", "qwen2, tied")]
@@ -246,29 +245,12 @@ def main():
             continue
         stock, ours = (_ranks.run("fsdp2_test:train", ranks, mode, [k for _, k in cases]) for mode in (False, True))
         for (sentence, kwargs), a, b in zip(cases, stock, ours):
-            number += 1
-            try:
-                compare(ranks, kwargs, a, b)
-                print("ok %d - %s" % (number, sentence), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
-                told = str(error)
-                print("not ok %d - %s" % (number, sentence), flush=True)
+            tap.check(sentence, compare, ranks, kwargs, a, b)
     for ranks in (2, 3, 4):
         kinds = [k for k in ("plain", "odd", "tied", "qwen2", "llama") if only in order_sentence(ranks, k)]
         for kind, results in zip(kinds, _ranks.run("fsdp2_test:rank_order", ranks, True, [dict(kind=k) for k in kinds]) if kinds else ()):
-            number += 1
-            try:
-                check_rank_order(results)
-                print("ok %d - %s" % (number, order_sentence(ranks, kind)), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
-                told = str(error)
-                print("not ok %d - %s" % (number, order_sentence(ranks, kind)), flush=True)
-    print("1..%d" % number)
-    sys.exit(1 if failed else 0)
+            tap.check(order_sentence(ranks, kind), check_rank_order, results)
+    tap.end()
 
 
 if __name__ == "__main__":

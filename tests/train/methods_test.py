@@ -633,8 +633,7 @@ def compare(sentence, ranks, stock, ours):
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
-    number = failed = 0
-    told = None
+    tap = _ranks.Tap()
     for ranks in (2, 3, 4):
         cases = [c for c in CASES if c[1] == ranks and only in c[0]]
         if not cases:
@@ -642,17 +641,8 @@ def main():
         calls = [dict(function=f.__name__, kwargs=kwargs) for _, _, f, kwargs in cases]
         stock, ours = (_ranks.run("methods_test:call", ranks, mode, calls, timeout=150) for mode in (False, True))
         for (sentence, _, _, _), a, b in zip(cases, stock, ours):
-            number += 1
-            try:
-                compare(sentence, ranks, a, b)
-                print("ok %d - %s" % (number, sentence), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
-                told = str(error)
-                print("not ok %d - %s" % (number, sentence), flush=True)
-    print("1..%d" % number)
-    sys.exit(1 if failed else 0)
+            tap.check(sentence, compare, sentence, ranks, a, b)
+    tap.end()
 
 
 if __name__ == "__main__":

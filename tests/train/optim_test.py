@@ -238,8 +238,7 @@ def compare(kwargs, stock, ours, exact):
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
-    number = failed = 0
-    told = None
+    tap = _ranks.Tap()
     for ranks in (2, 3):
         cases = [("%s, %d ranks" % (name, ranks), kwargs) for name, kwargs in CASES
                  if ranks == 2 or name.endswith(("odd sizes", "to 0.5", "decay"))]
@@ -248,17 +247,8 @@ def main():
             continue
         stock, ours = (_ranks.run("optim_test:train", ranks, mode, [k for _, k in cases]) for mode in (False, True))
         for (sentence, kwargs), a, b in zip(cases, stock, ours):
-            number += 1
-            try:
-                compare(kwargs, a, b, ranks == 2)
-                print("ok %d - %s" % (number, sentence), flush=True)
-            except Exception as error:
-                failed += 1
-                print("".join("# " + line + "\n" for line in str(error).splitlines()[-25:] if str(error) != told), end="")
-                told = str(error)
-                print("not ok %d - %s" % (number, sentence), flush=True)
-    print("1..%d" % number)
-    sys.exit(1 if failed else 0)
+            tap.check(sentence, compare, kwargs, a, b, ranks == 2)
+    tap.end()
 
 
 if __name__ == "__main__":

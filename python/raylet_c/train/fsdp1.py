@@ -24,7 +24,7 @@ from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.utils import _apply_to_tensors, _cast_forward_inputs
 
 from . import comm
-from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec
+from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, storage_users
 
 log = logging.getLogger("raylet_c.train")
 
@@ -193,7 +193,7 @@ class Root:
                 for spec in unit.spec.tensors:
                     spec.sharded.requires_grad_(flat.requires_grad)
             if self.model.follow_trained(unit):
-                unit.grads.users = _storage_users(unit.grad)
+                unit.grads.users = storage_users(unit.grad)
             unit.grads.follow()
 
     # Backward
@@ -282,10 +282,10 @@ class _Grads:
     def __init__(self, root, state, unit):
         self.root, self.state, self.unit = root, state, unit
         self.handle, self.flat = state._handle, state._handle.flat_param
-        self.users = _storage_users(unit.grad)
+        self.users = storage_users(unit.grad)
 
     def held(self):
-        return _storage_users(self.unit.grad) > self.users
+        return storage_users(self.unit.grad) > self.users
 
     def fresh(self):
         """Memory that no one else holds."""
@@ -471,10 +471,6 @@ class _Handle(FlatParamHandle):
                 param.grad = None
         super().reshard_grad()
         self.flat_param.grad = None
-
-
-def _storage_users(tensor):
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 def _replicas(state):

@@ -10,11 +10,10 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import Shard
 
 from . import comm
-from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage
+from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage, storage_users
 
 log = logging.getLogger("raylet_c.train")
 ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
@@ -141,7 +140,6 @@ class Root:
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
-            state._rc_hook = functools.partial(_pre_backward, state)
         roots.add(self)
 
     def _spec(self, state, group):
@@ -190,12 +188,12 @@ class Root:
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
         self.model.engine.own_gradients(unit.index, unit.grads)
-        unit.own_references, unit.own_users = _references(unit), _storage_users(unit)
+        unit.own_references, unit.own_users = _references(unit), storage_users(unit.grad)
 
     def _grads_kept(self, group, unit):
         """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
         return any(have > base and p.sharded_param.grad is not own for p, own, have, base in
-                   zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or _storage_users(unit) > unit.own_users
+                   zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or storage_users(unit.grad) > unit.own_users
 
     def _renew_grads(self, group, unit):
         unit.grad = torch.empty_like(unit.grad)
@@ -314,9 +312,7 @@ class Root:
     @torch.no_grad()
     def _fill_grads(self, params, unit):
         """What the reduction adds to: zeros where there is no gradient yet, the user's own where he has set one."""
-        storage = unit.grad.untyped_storage()
-        if not storage.size():
-            storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+        if self.model.take_gradient(unit):
             unit.grad.zero_()
         for p, own in zip(params, unit.grads):
             grad = p.sharded_param.grad
@@ -370,10 +366,6 @@ class Root:
 
     def _group(self, unit):
         return self.groups[unit.index]
-
-
-def _storage_users(unit):
-    return torch._C._storage_Use_Count(unit.grad.untyped_storage()._cdata)
 
 
 def _references(unit):
@@ -570,10 +562,9 @@ def install():
     """FSDPState's hooks ask the engine first. Before any fully_shard call, or models wrapped before keep torch's run time."""
     if _stock:
         return
-    disable = getattr(torch._dynamo, "disable", None) if hasattr(torch, "_dynamo") else None
     for name, ours in (("_lazy_init", _lazy_init), ("_pre_forward", _pre_forward), ("_post_forward", _post_forward)):
         _stock[name] = getattr(State, name)
-        setattr(State, name, functools.wraps(_stock[name])(ours) if disable is None else ours)
+        setattr(State, name, ours)
 
 
 def uninstall():

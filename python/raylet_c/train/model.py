@@ -1,6 +1,6 @@
 """A sharded model on the engine: buffers, units and what happens once a unit and step. Shared by the faces of FSDP1 and FSDP2.
 
-A unit is a group of parameters that is gathered and reduced together. A face describes each as a UnitSpec, then calls Model.forward_begin,
+A unit is a group of parameters that is gathered and reduced together. A face describes each as a UnitSpec, then calls Model.begin,
 enter, leave and pre_backward from its hooks; reductions start by themselves when a unit's gradients have all arrived.
 """
 import logging
@@ -23,6 +23,11 @@ watchers = []  # called with each Model that begins a step
 def own_storage(view: torch.Tensor) -> torch.Tensor:
     """The same memory, which it keeps alive, without what else lies there: torch.save and copy.deepcopy take whole storages."""
     return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(view)) if view.numel() else view.new_empty(view.shape)
+
+
+def storage_users(tensor: torch.Tensor) -> int:
+    """How many tensors lie on the tensor's storage."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 @dataclass
@@ -89,7 +94,7 @@ class Unit:
 
 class Model:
     """units: in the order of their definition. comms: (gather, reduce, replicate or None). face: has unit_reduce(model, unit), which calls
-    Model.reduce with the rule of the face, and unit_done(model, unit, reduced) after each unit's backward."""
+    Model.reduce with the rule of the face, unit_done(model, unit) after each unit's backward, and backward_done(model) after the last."""
 
     def __init__(self, device: torch.device, comms, specs: List[UnitSpec], face):
         self.device = device
@@ -208,14 +213,10 @@ class Model:
         """This rank's chunk of a piece, padding included: a view of the shard."""
         return unit.shard[unit.offsets[piece] : unit.offsets[piece] + unit.spec.pieces[piece].count]
 
-    def piece_grad_of(self, unit: Unit, piece: int) -> torch.Tensor:
-        return unit.grad[unit.grad_offsets[piece] : unit.grad_offsets[piece] + unit.spec.pieces[piece].count]
-
     def follow_trained(self, unit: Unit) -> bool:
         """Lays out gradients for what is trained now. True when that has changed."""
         spec = unit.spec
-        trained = tuple(t.sharded_requires_grad() if callable(getattr(t, "sharded_requires_grad", None)) else bool(t.sharded.requires_grad)
-                        for t in spec.tensors)
+        trained = tuple(t.sharded.requires_grad for t in spec.tensors)
         if trained == unit.trained:
             return False
         unit.trained = trained
@@ -308,6 +309,14 @@ class Model:
         for unit in self.units:
             if unit.grad_chunk and not unit.grad_users() and not unit.kept:
                 unit.grad.untyped_storage().resize_(0)
+
+    def take_gradient(self, unit: Unit) -> bool:
+        """Gives the unit's gradient its memory. True when it had none: nothing is in it."""
+        storage = unit.grad.untyped_storage()
+        if storage.size():
+            return False
+        storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
+        return True
 
     def enter(self, unit: Unit, backward: bool, prefetch: bool = True) -> None:
         holder = self._holders.setdefault(unit.slot, unit)
@@ -406,11 +415,8 @@ class Model:
         """The unit's gradients into its shard's gradient; see rc_reduce_rule."""
         if not unit.grad_chunk:
             return
-        storage = unit.grad.untyped_storage()
-        if not storage.size():
-            storage.resize_(unit.grad_chunk * unit.spec.dtype.itemsize)
-            if add:
-                unit.grad.zero_()
+        if self.take_gradient(unit) and add:
+            unit.grad.zero_()
         if unit.own_bucket:
             packed = torch.empty(unit.grad_chunk * self.ranks, dtype=dtype, device=self.device)
             reduced = torch.empty(unit.grad_chunk if add or dtype != unit.spec.dtype else 0, dtype=dtype, device=self.device)
