@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from . import comm, settings
-from .layout import ALIGN, QUANT_ALIGN
+from .layout import choose
 
 log = logging.getLogger("raylet_c.train")
 models = weakref.WeakSet()  # that live: for traffic()
@@ -53,10 +53,10 @@ def _hosts(group, device, options):
 
 
 def _side_by_side(hosts):
-    """Ranks of a node, when each node has as many and they follow each other; else None."""
+    """Ranks of a node, when each node has as many and they follow each other; else 0."""
     runs = [(host, len(list(run))) for host, run in itertools.groupby(hosts)]
     regular = len(set(hosts)) == len(runs) and len({n for _, n in runs}) == 1
-    return runs[0][1] if regular else None
+    return runs[0][1] if regular else 0
 
 
 class Levels:
@@ -65,67 +65,50 @@ class Levels:
     def __init__(self, group, replicas, device):
         """group: the ranks that shard. replicas: those that hold the same shard, or None. Collective."""
         options = settings.get()
-        self.device, self.cuda = device, device.type == "cuda"
+        self.group, self.device, self.cuda = group, device, device.type == "cuda"
         self.ranks, self.rank = group.size(), group.rank()
-        self.gather_between = self.reduce_between = self.replicate = None
-        self.quantize_gather, self.quantize_reduce = options.quantize_gather, options.quantize_reduce
-        if replicas is not None and (self.quantize_gather or self.quantize_reduce):
-            log.warning("quantize has no effect here: parameters are replicated")
-            self.quantize_gather = self.quantize_reduce = None
-        local = _side_by_side(_hosts(group, device, options))
-        if local is None:
-            log.warning("ranks are gathered and reduced in one level: nodes have different numbers of them, or they are not side by side")
-        self.local = local or self.ranks
-        self.nodes = self.ranks // self.local
         self.keep = options.keep_gathered
-        self.secondary = options.secondary_shard and self.nodes > 1 and (options.two_level or self.local == 1)
-        if options.secondary_shard and not self.secondary:
-            log.warning("secondary_shard has no effect here: %s", "all ranks are on one node" if self.nodes == 1 else "two_level is off")
-        two = self.nodes > 1 and self.local > 1 and options.two_level
-        alone = not two and self.ranks > 1 and bool(self.secondary or self.quantize_gather or self.quantize_reduce)
-        if not alone and not two:
-            self.quantize_gather = self.quantize_reduce = None
-        if two:
-            node, place = divmod(self.rank, self.local)
-            within = range(node * self.local, (node + 1) * self.local)
-            between = range(place, self.ranks, self.local)
-            self.gather, self.reduce = self._pair(group, within, 0)
-            self.gather_between, self.reduce_between = self._pair(group, between, 1)
-            self.rows = self.nodes
-        elif alone:
-            self.gather = self.reduce = None
-            self.gather_between, self.reduce_between = self._pair(group, range(self.ranks), local or 0)
-            self.rows = self.ranks
+        self.way = way = choose(options, self.ranks, _side_by_side(_hosts(group, device, options)), replicas is not None)
+        for note in way.notes:
+            log.warning("%s", note)
+        self.gather = self.reduce = self.replicate = self.gather_between = self.reduce_between = None
+        if way.levels == 1:
+            self.gather, self.reduce = self._pair(range(self.ranks), way.local)
+        elif way.alone:
+            self.gather_between, self.reduce_between = self._pair(range(self.ranks), way.local)
         else:
-            self.gather, self.reduce = self._pair(group, range(self.ranks), local or 0)
-            self.rows = 1
+            node, place = divmod(self.rank, way.local)
+            self.gather, self.reduce = self._pair(range(node * way.local, (node + 1) * way.local), 0)
+            self.gather_between, self.reduce_between = self._pair(range(place, self.ranks, way.local), 1)
         if replicas is not None:
             self.replicate = comm.connect(replicas, device)
             self.replicate.set_local(_side_by_side(_hosts(replicas, device, options)) or 1)
         every = (self.gather, self.reduce, self.replicate, self.gather_between, self.reduce_between)
         self.comms = list({id(c): c for c in every if c is not None}.values())
-        self.align = QUANT_ALIGN if self.quantize_gather or self.quantize_reduce else ALIGN
         self._memory = []  # held
+        log.debug("%d ranks on %d nodes: %s", self.ranks, way.nodes, way)
 
-    def _pair(self, group, ranks, local):
+    def _pair(self, ranks, local):
         """Communicators for gathers and for reductions: two on a GPU, where both run at once."""
-        first = comm.connect(group, self.device, ranks=ranks)
-        second = comm.connect(group, self.device, ranks=ranks) if self.cuda else first
+        first = comm.connect(self.group, self.device, ranks=ranks)
+        second = comm.connect(self.group, self.device, ranks=ranks) if self.cuda else first
         for c in (first, second):
             c.set_local(local)
         return first, second
 
-    @property
-    def levels(self):
-        return 2 if self.gather_between is not None else 1
-
-    def describe(self):
-        """One line of what was chosen."""
-        parts = ["%d ranks on %d nodes" % (self.ranks, self.nodes), "two levels" if self.levels == 2 and self.gather else "one level"]
-        parts += ["%s in %s" % (what, kind) for what, kind in (("gathers", self.quantize_gather), ("reductions", self.quantize_reduce)) if kind]
-        return ", ".join(parts + ["secondary shard"] * self.secondary)
-
     # Memory
+
+    def least_free(self):
+        """Bytes that are free on each rank, when it has run some steps: what the fullest one has. Collective."""
+        if self.cuda:
+            free, total = torch.cuda.mem_get_info(self.device)
+            unused = torch.cuda.memory_reserved(self.device) - torch.cuda.max_memory_allocated(self.device)
+            free += max(0, unused) - total // 20
+        else:
+            with open("/proc/meminfo", encoding="ascii") as f:
+                free = next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable"))
+            free //= 2 * self.way.local
+        return max(0, min(map(int, comm.share(self.group, "free", str(free), self.device))))
 
     def window(self, size, reduce=False):
         """CPU: bytes that peers can reach for what this rank sends, zeroed."""
@@ -141,18 +124,18 @@ class Levels:
     def furnish(self, model, specs, layouts):
         """Scratch memory, and the secondary shards. layouts: the first of each is its unit's chunk."""
         models.add(model)
-        if self.levels == 1:
+        if self.way.levels == 1:
             return
         engine = model.engine
         chunks = [layout[0] for layout in layouts]
         gather = max(engine.gather_room(c, str(s.param_dtype)) for s, c in zip(specs, chunks))
-        reduce = max(engine.reduce_room(c + self.align * s.compact, str(s.reduce_dtype)) for s, c in zip(specs, chunks))
+        reduce = max(engine.reduce_room(c + self.way.align * s.compact, str(s.reduce_dtype)) for s, c in zip(specs, chunks))
         near, scratch = self._near(gather), torch.empty(max(reduce, 1), dtype=torch.uint8, device=self.device)
         engine.set_rooms(near.data_ptr(), gather, scratch.data_ptr(), reduce)
         self._memory += [near, scratch]
-        if not self.secondary:
+        if not self.way.secondary:
             return
-        sizes = [-(-self.rows * c * s.param_dtype.itemsize // 64) * 64 for s, c in zip(specs, chunks)]
+        sizes = [-(-self.way.rows * c * s.param_dtype.itemsize // 64) * 64 for s, c in zip(specs, chunks)]
         memory, at = self._near(sum(sizes)), 0
         for unit, size in zip(model.units, sizes):
             engine.set_secondary(unit.index, memory[at:].data_ptr() if size else 0)
@@ -161,8 +144,8 @@ class Levels:
 
     def set_residual(self, engine, unit):
         """What quantised reductions of a unit have lost so far, after its gradient was laid out."""
-        if self.quantize_reduce:
-            unit.residual = torch.zeros(self.rows * unit.grad_chunk, device=self.device)
+        if self.way.quantize_reduce:
+            unit.residual = torch.zeros(self.way.rows * unit.grad_chunk, device=self.device)
             engine.set_residual(unit.index, unit.residual.data_ptr() if unit.grad_chunk else 0)
 
 

@@ -12,10 +12,11 @@ import torch
 
 from raylet_c import _train
 
-from .layout import RING_BUCKETS, RING_SLOTS, up
+from .layout import RING_BUCKETS, RING_SLOTS, stays, up
 
 log = logging.getLogger("raylet_c.train")
 
+KEEP_AFTER = 2  # steps, after which it is known how much memory they take
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 watchers = []  # called with each Model that begins a step
 
@@ -108,6 +109,7 @@ class Model:
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
+        self._steps = 0  # that have begun
         self._build(specs)
 
     def __del__(self):
@@ -130,10 +132,10 @@ class Model:
             stream = torch._C._cuda_getCurrentRawStream
         self.engine = _train.Engine(self.device.index if self.cuda else -1, levels.gather, levels.reduce, levels.replicate,
                                     staging.data_ptr() if staging is not None else 0, staging_bytes, stream, levels.gather_between,
-                                    levels.reduce_between, levels.quantize_gather, levels.quantize_reduce, levels.secondary)
+                                    levels.reduce_between, levels.way.quantize_gather, levels.way.quantize_reduce, levels.way.secondary)
         shards = self._shards(specs, layouts)
         cast = 0
-        if not self.cuda and levels.levels == 1:
+        if not self.cuda and levels.way.levels == 1:
             bytes_ = max([s.param_dtype.itemsize * c for s, (c, _, _, _) in zip(specs, layouts) if s.param_dtype != s.dtype], default=0)
             if bytes_:
                 cast = levels.window(bytes_).data_ptr()
@@ -169,7 +171,7 @@ class Model:
         for piece in spec.pieces:
             offsets.append(chunk)
             full_offsets.append(full)
-            chunk += up(piece.count, self.levels.align)
+            chunk += up(piece.count, self.levels.way.align)
             full += up(piece.count * self.ranks)
         return chunk, offsets, full, full_offsets
 
@@ -186,7 +188,7 @@ class Model:
 
     def _make_buckets(self, specs, layouts):
         """CPU: one bucket for all, in a window. GPU: some in turn for units that share slots; the others get memory when they reduce."""
-        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + self.levels.align * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + self.levels.way.align * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
         largest = max([n for alone, n in sizes if not (alone and self.cuda)], default=0)
         self._ring = [self.engine.add_bucket() for _ in range(RING_BUCKETS if self.cuda else 1)]
         for bucket in self._ring if largest else ():
@@ -233,7 +235,7 @@ class Model:
                 offsets.append(chunk if i in on_pieces else -1)
                 if i in on_pieces:
                     pieces.append((chunk, 0, piece.count, piece.total))
-                    chunk += up(piece.count, self.levels.align)
+                    chunk += up(piece.count, self.levels.way.align)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
         unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
@@ -301,8 +303,22 @@ class Model:
         self.free_gradients()
         for unit in self.units:
             unit.uses = 0
+        self._steps += 1
+        if self._steps == KEEP_AFTER + 1 and self.levels.keep:
+            self._keep_gathered()
         self.engine.begin()
         self._in_backward = False
+
+    def _keep_gathered(self) -> None:
+        """Units get memory of their own while that is free: they need no second gather for backward. The same ones on all ranks."""
+        room = self.levels.least_free()
+        if self.levels.keep != "auto":
+            room = min(room, self.levels.keep)
+        shared = [u for u in self.units if not u.spec.alone and not u.entered]
+        kept = [shared[i] for i in stays([self._layout(u.spec)[2] * u.spec.param_dtype.itemsize for u in shared], room)]
+        for unit in kept:
+            self.move_out(unit)
+        log.info("%d of %d units stay gathered between forward and backward: %d bytes were free", len(kept), len(self.units), room)
 
     def free_gradients(self) -> None:
         """Gives back the memory of gradients that nobody has."""
