@@ -9,7 +9,7 @@ static const char *kind_name(rc__kind kind)
 	static const char *const names[] = {
 		[RC__CONNECT] = "connect", [RC__WINDOW] = "making of a window", [RC__ALL_GATHER] = "all-gather",
 		[RC__GATHER_PIECES] = "gather of pieces", [RC__REDUCE_SCATTER] = "reduce-scatter", [RC__ALL_REDUCE] = "all-reduce",
-		[RC__BROADCAST] = "broadcast", [RC__BARRIER] = "barrier", [RC__GRAPH] = "CUDA graph",
+		[RC__ALL_TO_ALL] = "all-to-all", [RC__BROADCAST] = "broadcast", [RC__BARRIER] = "barrier", [RC__GRAPH] = "CUDA graph",
 	};
 
 	return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown call";

@@ -14,6 +14,7 @@ typedef enum rc__kind {
 	RC__GATHER_PIECES,
 	RC__REDUCE_SCATTER,
 	RC__ALL_REDUCE,
+	RC__ALL_TO_ALL,
 	RC__BROADCAST,
 	RC__BARRIER,
 	RC__GRAPH,

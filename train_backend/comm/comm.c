@@ -82,6 +82,16 @@ uint64_t rc_comm_taken(const rc_comm *comm)
 	return comm->taken;
 }
 
+void rc_comm_set_local(rc_comm *comm, int ranks)
+{
+	comm->local = ranks < 0 ? 0 : ranks;
+}
+
+uint64_t rc_comm_crossed(const rc_comm *comm)
+{
+	return comm->local == 1 ? comm->taken : comm->crossed;
+}
+
 int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error)
 {
 	if (connected(comm, error) || fits(comm, "window", bytes, 1, error))
@@ -134,6 +144,18 @@ int rc_comm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, rc_d
 	    needs(call, "data", data, count, error))
 		return -1;
 	return comm->ops->all_reduce(comm, tag, data, count, dtype, op, stream, error);
+}
+
+int rc_comm_all_to_all(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
+{
+	static const char call[] = "all-to-all";
+
+	if (connected(comm, error) || fits(comm, call, bytes, 1, error) || needs(call, "send", send, bytes, error) ||
+	    needs(call, "recv", recv, bytes, error))
+		return -1;
+	if (!comm->ops->all_to_all)
+		return rc_fail(error, RC_E_UNSUPPORTED, "%s is not there over %s", call, comm->transport);
+	return comm->ops->all_to_all(comm, tag, send, recv, bytes, stream, error);
 }
 
 int rc_comm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error)

@@ -46,6 +46,10 @@ const char *rc_comm_transport(const rc_comm *comm); /* "shm", "nccl 2.28.9" */
 
 /* Bytes of other ranks' data that came to this rank since the start; nccl: what the calls move at least, whatever way it goes. */
 uint64_t rc_comm_taken(const rc_comm *comm);
+/* For counting only: how many ranks, side by side, share a node; 0 (the start): all. */
+void rc_comm_set_local(rc_comm *comm, int ranks);
+/* How much of rc_comm_taken came from other nodes. nccl: as of a flat ring, in which one rank of each node takes from the node before. */
+uint64_t rc_comm_crossed(const rc_comm *comm);
 
 /* Memory that every rank can reach: collective, the same number of bytes on all ranks, zeroed, aligned to 4096, until destroy.
  * shm: operations on it need no copy in between. nccl: RC_E_UNSUPPORTED where the library cannot register memory. */
@@ -65,6 +69,9 @@ int rc_comm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void *re
 /* In place. */
 int rc_comm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, rc_dtype dtype, rc_redop op, rc_stream stream,
                        rc_error *error) RC_WARN_UNUSED;
+/* send and recv are [ranks][bytes]: part q of send goes to rank q, part q of recv comes from it. Transports without it: RC_E_UNSUPPORTED. */
+int rc_comm_all_to_all(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
+	RC_WARN_UNUSED;
 int rc_comm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 int rc_comm_barrier(rc_comm *comm, rc_tag tag, rc_error *error) RC_WARN_UNUSED; /* nccl: of the host threads' queued work */
 

@@ -17,6 +17,7 @@ typedef struct rc__comm_ops {
 	int (*reduce_scatter)(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t count, rc_dtype dtype, rc_redop op,
 	                      rc_stream stream, rc_error *error);
 	int (*all_reduce)(rc_comm *comm, rc_tag tag, void *data, size_t count, rc_dtype dtype, rc_redop op, rc_stream stream, rc_error *error);
+	int (*all_to_all)(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error); /* or NULL */
 	int (*broadcast)(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error);
 	int (*barrier)(rc_comm *comm, rc_tag tag, rc_error *error);
 	int (*group_begin)(rc_comm *comm, rc_error *error);
@@ -32,10 +33,18 @@ struct rc_comm {
 	double timeout; /* seconds */
 	bool connected;
 	pid_t owner; /* the process that made it */
-	uint64_t taken; /* bytes, see rc_comm_taken; counted by the transport */
+	int local;   /* see rc_comm_set_local */
+	uint64_t taken, crossed; /* bytes, see rc_comm_taken; counted by the transport */
 	char transport[32];
 	const void *blob; /* owned by the transport */
 	size_t blob_size;
 };
+
+static inline void rc__comm_took(rc_comm *comm, int from, size_t bytes)
+{
+	comm->taken += bytes;
+	if (comm->local && from / comm->local != comm->rank / comm->local)
+		comm->crossed += bytes;
+}
 
 #endif

@@ -19,4 +19,10 @@ int rc_two_level_all_gather(rc_comm *within, rc_comm *between, rc_tag tag, const
 int rc_two_level_reduce_scatter(rc_comm *within, rc_comm *between, rc_tag tag, const void *send, void *recv, size_t count, rc_dtype dtype,
                                 rc_redop op, void *staging, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 
+/* The half of each that stays within a node: rows [nodes][bytes] or [nodes][count] on one side, recv or send as above on the other. */
+int rc_two_level_spread(rc_comm *within, size_t nodes, rc_tag tag, const void *rows, void *recv, size_t bytes, rc_stream stream,
+                        rc_error *error) RC_WARN_UNUSED;
+int rc_two_level_collect(rc_comm *within, size_t nodes, rc_tag tag, const void *send, void *rows, size_t count, rc_dtype dtype, rc_redop op,
+                         rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+
 #endif

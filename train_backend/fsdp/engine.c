@@ -11,27 +11,10 @@
 #include <string.h>
 
 #include "train_backend/device/cuda.h"
+#include "train_backend/fsdp/levels.h"
+#include "train_backend/fsdp/unit.h"
 
-enum {
-	/* So few pieces are gathered one by one, straight to their places, in one launch. It saves a pass over memory, but costs the host
-	 * some microseconds a piece: more pieces go through the staging buffer, except in a graph, whose replays cost the host nothing. */
-	DIRECT_PIECES = 4,
-	MAX_ORDER = 65536, /* forward calls of units in one step that are remembered */
-};
-
-typedef struct unit {
-	char *name;
-	rc_piece *pieces;
-	size_t count, chunk;
-	rc_dtype shard_type, gather_type;
-	void *shard, *cast, *full;
-	int slot;
-	rc_layout *layout;      /* NULL: one piece, or gathered one by one */
-	int first_bucket, bucket_count;
-	rc_event ready;
-	size_t grad_count, grad_chunk;
-	rc_layout *grad_layout;
-} unit;
+enum { MAX_ORDER = 65536 }; /* forward calls of units in one step that are remembered */
 
 typedef struct slot {
 	int holds;       /* unit, or -1 */
@@ -54,10 +37,12 @@ struct rc_engine {
 	int ranks;
 	bool gpu;
 	rc_kernels *kernels;
+	rc__levels levels;
+	bool two_levels;
 	rc_stream gather_stream, reduce_stream;
 	rc_event started, gathered, reduced;
 	bool has_gathered, has_reduced;
-	unit *units;
+	rc__unit *units;
 	slot *slots;
 	bucket *buckets;
 	int unit_count, slot_count, bucket_count;
@@ -86,12 +71,24 @@ int rc_engine_create(const rc_engine_config *config, rc_engine **ret, rc_error *
 	if (!e)
 		return rc_fail(error, RC_E_NO_MEMORY, "no memory for an engine");
 	e->config = *config;
-	e->ranks = rc_comm_size(config->gather);
 	e->gpu = config->device >= 0;
+	e->two_levels = config->gather_between != NULL;
+	if (!config->reduce != !config->gather || !config->reduce_between != !config->gather_between ||
+	    (!e->two_levels && (!config->gather || config->secondary || config->quant.gather || config->quant.reduce))) {
+		rc_fail(error, RC_E_INVALID, "an engine has communicators for gathers and reductions; what is quantised or kept in a node has two levels");
+		goto fail;
+	}
+	if (config->quant.reduce && config->replicate) {
+		rc_fail(error, RC_E_INVALID, "quantised sums are not replicated");
+		goto fail;
+	}
+	e->ranks = (config->gather ? rc_comm_size(config->gather) : 1) * (e->two_levels ? rc_comm_size(config->gather_between) : 1);
 	if (e->gpu && (rc_cuda_open(config->device, error) || rc_cuda_enter(config->device, error)))
 		goto fail;
 	if (rc_kernels_create(config->device, &e->kernels, error))
 		goto fail;
+	if (e->two_levels)
+		rc__levels_init(&e->levels, config, e->kernels);
 	if (e->gpu && (rc_cuda_stream_create(-1, &e->gather_stream, error) || rc_cuda_stream_create(-1, &e->reduce_stream, error) ||
 	               rc_cuda_event_create(&e->started, error) || rc_cuda_event_create(&e->gathered, error) ||
 	               rc_cuda_event_create(&e->reduced, error)))
@@ -133,6 +130,7 @@ void rc_engine_destroy(rc_engine *e)
 	for (int i = 0; i < e->unit_count; i++) {
 		free(e->units[i].name);
 		free(e->units[i].pieces);
+		free(e->units[i].node_pieces);
 		rc_layout_destroy(e->units[i].layout);
 		rc_layout_destroy(e->units[i].grad_layout);
 	}
@@ -175,14 +173,14 @@ static int check_pieces(const char *name, const rc_piece *pieces, size_t count, 
 
 int rc_engine_add_unit(rc_engine *e, const rc_unit_spec *spec, rc_error *error)
 {
-	unit *units, *u;
+	rc__unit *units, *u;
 
 	if (spec->slot < 0 || spec->slot >= e->slot_count)
 		return rc_fail(error, RC_E_INVALID, "unit %s wants slot %d of %d", spec->name, spec->slot, e->slot_count);
 	if (spec->first_bucket < 0 || spec->bucket_count < 1 || spec->bucket_count > e->bucket_count - spec->first_bucket)
 		return rc_fail(error, RC_E_INVALID, "unit %s wants %d buckets from %d on, there are %d", spec->name,
 		               spec->bucket_count, spec->first_bucket, e->bucket_count);
-	if (!e->gpu && !spec->cast && spec->shard_type != spec->gather_type)
+	if (!e->gpu && !e->two_levels && !spec->cast && spec->shard_type != spec->gather_type)
 		return rc_fail(error, RC_E_INVALID, "unit %s: its types differ, and there is no room for the cast shard", spec->name);
 	if (check_pieces(spec->name, spec->pieces, spec->count, spec->chunk, e->ranks, error))
 		return -1;
@@ -213,21 +211,24 @@ int rc_engine_add_unit(rc_engine *e, const rc_unit_spec *spec, rc_error *error)
 
 		if (enter(e, error) || rc_cuda_event_create(&u->ready, error))
 			goto fail;
-		if (spec->count > DIRECT_PIECES) {
+		if (spec->count > RC__DIRECT_PIECES && e->config.gather) {
 			if (bytes > e->config.staging_bytes) {
 				rc_fail(error, RC_E_INVALID, "unit %s needs %zu bytes of staging, there are %zu", spec->name, bytes,
 				        e->config.staging_bytes);
 				goto fail;
 			}
-			if (rc_layout_create(e->kernels, spec->pieces, spec->count, e->ranks, spec->chunk, &u->layout, error))
+			if (!e->two_levels && rc_layout_create(e->kernels, spec->pieces, spec->count, e->ranks, spec->chunk, &u->layout, error))
 				goto fail;
 		}
 	}
+	if (e->two_levels && rc__levels_plan_unit(&e->levels, u, error))
+		goto fail;
 	return e->unit_count++;
 fail:
 	destroy_event(u->ready);
 	free(u->name);
 	free(u->pieces);
+	free(u->node_pieces);
 	memset(u, 0, sizeof *u);
 	return -1;
 }
@@ -259,7 +260,7 @@ int rc_engine_set_bucket(rc_engine *e, int index, void *packed, size_t packed_by
 	return 0;
 }
 
-static unit *unit_at(rc_engine *e, int index, rc_error *error)
+static rc__unit *unit_at(rc_engine *e, int index, rc_error *error)
 {
 	if (index >= 0 && index < e->unit_count)
 		return &e->units[index];
@@ -269,7 +270,7 @@ static unit *unit_at(rc_engine *e, int index, rc_error *error)
 
 int rc_engine_move(rc_engine *e, int index, int to, void *full, rc_error *error)
 {
-	unit *u = unit_at(e, index, error);
+	rc__unit *u = unit_at(e, index, error);
 	slot *s;
 
 	if (!u)
@@ -290,7 +291,7 @@ int rc_engine_move(rc_engine *e, int index, int to, void *full, rc_error *error)
 
 int rc_engine_set_gradient(rc_engine *e, int index, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)
 {
-	unit *u = unit_at(e, index, error);
+	rc__unit *u = unit_at(e, index, error);
 	int ranks = flat ? 1 : e->ranks;
 	size_t room = flat ? chunk * (size_t)e->ranks : chunk;
 	rc_layout *layout = NULL;
@@ -303,6 +304,65 @@ int rc_engine_set_gradient(rc_engine *e, int index, const rc_piece *pieces, size
 	u->grad_layout = layout;
 	u->grad_count = count;
 	u->grad_chunk = chunk;
+	u->residual = NULL;
+	return 0;
+}
+
+size_t rc_engine_gather_room(const rc_engine *e, size_t chunk, rc_dtype type)
+{
+	return e->two_levels ? rc__levels_gather_room(&e->levels, chunk, type) : 0;
+}
+
+size_t rc_engine_reduce_room(const rc_engine *e, size_t chunk, rc_dtype type)
+{
+	return e->two_levels ? rc__levels_reduce_room(&e->levels, chunk, type) : 0;
+}
+
+void rc_engine_set_rooms(rc_engine *e, void *gather, size_t gather_bytes, void *reduce, size_t reduce_bytes)
+{
+	e->levels.gather_room = gather;
+	e->levels.gather_bytes = gather_bytes;
+	e->levels.reduce_room = reduce;
+	e->levels.reduce_bytes = reduce_bytes;
+}
+
+int rc_engine_set_secondary(rc_engine *e, int index, void *memory, rc_error *error)
+{
+	rc__unit *u = unit_at(e, index, error);
+
+	if (!u)
+		return -1;
+	if (!e->config.secondary)
+		return rc_fail(error, RC_E_INVALID, "unit %s: the engine keeps no copies within nodes", u->name);
+	u->secondary = memory;
+	u->secondary_valid = false;
+	return 0;
+}
+
+int rc_engine_set_residual(rc_engine *e, int index, float *memory, rc_error *error)
+{
+	rc__unit *u = unit_at(e, index, error);
+
+	if (!u)
+		return -1;
+	u->residual = memory;
+	return 0;
+}
+
+/* The copies within nodes are of an earlier step. */
+static void forget_secondary(rc_engine *e)
+{
+	for (int i = 0; i < e->unit_count; i++)
+		e->units[i].secondary_valid = false;
+}
+
+static int check_comms(const rc_engine *e, rc_error *error)
+{
+	rc_comm *const comms[] = { e->config.gather, e->config.reduce, e->config.gather_between, e->config.reduce_between };
+
+	for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
+		if (comms[i] && rc_comm_check(comms[i], error))
+			return -1;
 	return 0;
 }
 
@@ -311,8 +371,9 @@ int rc_engine_begin(rc_engine *e, rc_stream compute, rc_error *error)
 	int *last = e->order[1];
 	int room = e->order_room[1];
 
-	if (rc_comm_check(e->config.gather, error) || rc_comm_check(e->config.reduce, error) || enter(e, error))
+	if (check_comms(e, error) || enter(e, error))
 		return -1;
+	forget_secondary(e);
 	for (int i = 0; i < e->slot_count; i++)
 		if (!e->slots[i].in_use)
 			e->slots[i].valid = false;
@@ -331,7 +392,7 @@ int rc_engine_begin(rc_engine *e, rc_stream compute, rc_error *error)
 }
 
 /* Few pieces: each straight to its place, all in one launch. In place where the shard must be cast first. */
-static int gather_direct(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
+static int gather_direct(rc_engine *e, rc__unit *u, rc_tag tag, rc_error *error)
 {
 	size_t element = rc_dtype_size(u->gather_type), shard_element = rc_dtype_size(u->shard_type);
 	bool cast = u->shard_type != u->gather_type;
@@ -358,7 +419,7 @@ static int gather_direct(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
 }
 
 /* Many pieces: one message for all, then a kernel brings the pieces to their places. */
-static int gather_staged(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
+static int gather_staged(rc_engine *e, rc__unit *u, rc_tag tag, rc_error *error)
 {
 	size_t element = rc_dtype_size(u->gather_type);
 	const void *send = u->shard;
@@ -374,7 +435,7 @@ static int gather_staged(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
 	       rc_unshuffle(e->kernels, u->layout, e->config.staging, u->full, element, e->gather_stream, error) ? -1 : 0;
 }
 
-static int gather_on_cpu(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
+static int gather_on_cpu(rc_engine *e, rc__unit *u, rc_tag tag, rc_error *error)
 {
 	const void *send = u->shard;
 
@@ -386,25 +447,34 @@ static int gather_on_cpu(rc_engine *e, unit *u, rc_tag tag, rc_error *error)
 	return rc_comm_gather_pieces(e->config.gather, tag, send, u->chunk, rc_dtype_size(u->gather_type), u->pieces, u->count, u->full, error);
 }
 
+static int gather_in_one_level(rc_engine *e, rc__unit *u, bool backward, rc_error *error)
+{
+	rc_tag tag = {u->name, backward ? "backward" : "forward"};
+
+	if (!e->gpu)
+		return gather_on_cpu(e, u, tag, error);
+	if (u->layout && !rc_cuda_stream_capturing(e->gather_stream, NULL))
+		return gather_staged(e, u, tag, error);
+	return gather_direct(e, u, tag, error);
+}
+
 static int gather(rc_engine *e, int index, bool backward, rc_error *error)
 {
-	unit *u = &e->units[index];
+	rc__unit *u = &e->units[index];
 	slot *s = &e->slots[u->slot];
-	rc_tag tag = {u->name, backward ? "backward" : "forward"};
+	bool inside = u->secondary_valid;
+	size_t bytes = u->chunk * rc_dtype_size(u->gather_type) * (size_t)(e->ranks - 1);
 
 	if (s->in_use && s->holds != index)
 		return rc_fail(error, RC_E_UNSUPPORTED, "unit %s is used while unit %s, whose memory it shares, still is", u->name,
 		               e->units[s->holds].name);
 	s->valid = false;
-	if (!e->gpu) {
-		if (gather_on_cpu(e, u, tag, error))
-			return -1;
-	} else {
-		if (s->has_free && rc_cuda_event_wait(e->gather_stream, s->free, error))
-			return -1;
-		if (u->layout && !rc_cuda_stream_capturing(e->gather_stream, NULL) ? gather_staged(e, u, tag, error)
-		                                                                   : gather_direct(e, u, tag, error))
-			return -1;
+	if (e->gpu && s->has_free && rc_cuda_event_wait(e->gather_stream, s->free, error))
+		return -1;
+	if (e->two_levels ? rc__levels_gather(&e->levels, u, backward, e->config.staging, e->gather_stream, &bytes, error)
+	                  : gather_in_one_level(e, u, backward, error))
+		return -1;
+	if (e->gpu) {
 		if (rc_cuda_event_record(u->ready, e->gather_stream, error))
 			return -1;
 		e->has_gathered = true;
@@ -412,7 +482,8 @@ static int gather(rc_engine *e, int index, bool backward, rc_error *error)
 	s->holds = index;
 	s->valid = true;
 	e->stats.gathers++;
-	e->stats.gathered_bytes += u->chunk * rc_dtype_size(u->gather_type) * (size_t)(e->ranks - 1);
+	e->stats.secondary_gathers += inside;
+	e->stats.gathered_bytes += bytes;
 	return 0;
 }
 
@@ -436,7 +507,7 @@ static int remember(rc_engine *e, int index, rc_error *error)
 
 int rc_engine_unshard(rc_engine *e, int index, bool backward, rc_stream compute, rc_error *error)
 {
-	unit *u = unit_at(e, index, error);
+	rc__unit *u = unit_at(e, index, error);
 	slot *s;
 
 	if (!u || enter(e, error))
@@ -484,7 +555,7 @@ int rc_engine_prefetch(rc_engine *e, int index, bool backward, rc_stream compute
 
 int rc_engine_release(rc_engine *e, int index, rc_stream compute, rc_error *error)
 {
-	unit *u = unit_at(e, index, error);
+	rc__unit *u = unit_at(e, index, error);
 	slot *s;
 
 	if (!u || enter(e, error))
@@ -516,11 +587,13 @@ static int divide(rc_engine *e, void *data, rc_dtype type, size_t count, float b
 int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype type, const rc_reduce_rule *rule, void *into,
                      bool add, rc_stream compute, rc_error *error)
 {
-	unit *u = unit_at(e, index, error);
+	rc__unit *u = unit_at(e, index, error);
 	rc_comm *replicate = rule->replicate ? e->config.replicate : NULL;
-	size_t element = rc_dtype_size(rule->type);
-	/* In f32 on the CPU a mean is the sum, divided, as torch has it with gloo; elsewhere the transport's own. */
-	bool divided = rule->mean && !e->gpu && rule->type == RC_F32 && !replicate;
+	size_t element = rc_dtype_size(rule->type), bytes;
+	rc_dtype sum_type = e->two_levels ? rc__levels_sum_type(&e->levels, rule->type) : rule->type;
+	bool quantised = e->two_levels && e->config.quant.reduce;
+	/* In f32 on the CPU a mean is the sum, divided, as torch has it with gloo; elsewhere the transport's own, which quantised sums have not. */
+	bool divided = rule->mean && !replicate && (quantised || (!e->gpu && rule->type == RC_F32));
 	rc_redop op = rule->mean && !divided ? RC_AVG : RC_SUM;
 	float after = divided ? rule->after * (float)e->ranks : rule->after;
 	rc_stream stream = e->reduce_stream;
@@ -534,26 +607,30 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 		return 0;
 	b = &e->buckets[u->first_bucket];
 	b = &e->buckets[u->first_bucket + (int)(b->next++ % (unsigned)u->bucket_count)];
-	direct = !add && rule->type == u->shard_type;
-	if ((size_t)e->ranks * u->grad_chunk * element > b->packed_bytes || (!direct && u->grad_chunk * element > b->reduced_bytes))
+	direct = !add && sum_type == u->shard_type;
+	if ((size_t)e->ranks * u->grad_chunk * element > b->packed_bytes ||
+	    (!direct && !quantised && u->grad_chunk * element > b->reduced_bytes))
 		return rc_fail(error, RC_E_INVALID, "the gradients of unit %s, %zu bytes for each of %d ranks, do not fit a bucket of %zu", u->name,
 		               u->grad_chunk * element, e->ranks, b->packed_bytes);
-	out = direct ? into : b->reduced;
+	out = direct ? into : quantised ? NULL : b->reduced;
+	bytes = u->grad_chunk * element * (size_t)(e->ranks - 1);
 	if (e->gpu && b->has_done && rc_cuda_event_wait(compute, b->done, error))
 		return -1;
 	if (rc_pack(e->kernels, u->grad_layout, grads, type, b->packed, rule->type, 1 / rule->before, compute, error))
 		return -1;
 	if (e->gpu && (rc_cuda_event_record(b->filled, compute, error) || rc_cuda_event_wait(stream, b->filled, error)))
 		return -1;
-	if (rc_comm_reduce_scatter(e->config.reduce, (rc_tag){u->name, "reduce"}, b->packed, out, u->grad_chunk, rule->type, op, stream, error))
+	if (e->two_levels ? rc__levels_reduce(&e->levels, u, b->packed, rule->type, op, &out, stream, &bytes, error)
+	                  : rc_comm_reduce_scatter(e->config.reduce, (rc_tag){u->name, "reduce"}, b->packed, out, u->grad_chunk, rule->type, op,
+	                                           stream, error))
 		return -1;
-	if (replicate && rc_comm_all_reduce(replicate, (rc_tag){u->name, "replicate"}, out, u->grad_chunk, rule->type, op, stream, error))
+	if (replicate && rc_comm_all_reduce(replicate, (rc_tag){u->name, "replicate"}, out, u->grad_chunk, sum_type, op, stream, error))
 		return -1;
-	if (after != 1 && divide(e, out, rule->type, u->grad_chunk, after, stream, error))
+	if (after != 1 && divide(e, out, sum_type, u->grad_chunk, after, stream, error))
 		return -1;
 	if (!direct) {
-		if (add ? rc_accumulate(e->kernels, into, u->shard_type, out, rule->type, u->grad_chunk, 1, stream, error)
-		        : rc_cast(e->kernels, out, rule->type, into, u->shard_type, u->grad_chunk, stream, error))
+		if (add ? rc_accumulate(e->kernels, into, u->shard_type, out, sum_type, u->grad_chunk, 1, stream, error)
+		        : rc_cast(e->kernels, out, sum_type, into, u->shard_type, u->grad_chunk, stream, error))
 			return -1;
 	}
 	if (e->gpu) {
@@ -563,7 +640,7 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 		e->has_reduced = true;
 	}
 	e->stats.reductions++;
-	e->stats.reduced_bytes += u->grad_chunk * element * (size_t)(e->ranks - 1);
+	e->stats.reduced_bytes += bytes;
 	return 0;
 }
 
@@ -584,6 +661,7 @@ int rc_engine_finish(rc_engine *e, rc_stream compute, rc_error *error)
 
 void rc_engine_forget_events(rc_engine *e)
 {
+	forget_secondary(e);
 	for (int i = 0; i < e->slot_count; i++) {
 		e->slots[i].has_free = false;
 		if (!e->slots[i].in_use)
@@ -596,6 +674,7 @@ void rc_engine_forget_events(rc_engine *e)
 
 void rc_engine_reset(rc_engine *e)
 {
+	forget_secondary(e);
 	for (int i = 0; i < e->slot_count; i++) {
 		e->slots[i].in_use = e->slots[i].valid = false;
 		e->slots[i].holds = -1;

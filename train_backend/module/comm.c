@@ -327,6 +327,22 @@ static PyObject *comm_all_reduce(PyObject *self, PyObject *args, PyObject *kwarg
 	return outcome(failed, &error);
 }
 
+static PyObject *comm_all_to_all(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"send", "recv", "bytes", "stream", "unit", "phase", NULL};
+	comm *c = (comm *)self;
+	unsigned long long send, recv, stream = 0;
+	Py_ssize_t bytes;
+	rc_tag tag = {0};
+	rc_error error;
+	int failed;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KKn|Kzz", names, &send, &recv, &bytes, &stream, &tag.unit, &tag.phase) || begin(c))
+		return NULL;
+	CALL(c, failed, rc_comm_all_to_all(c->comm, tag, pointer(send), pointer(recv), (size_t)bytes, pointer(stream), &error));
+	return outcome(failed, &error);
+}
+
 static PyObject *comm_broadcast(PyObject *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"data", "bytes", "root", "stream", "unit", "phase", NULL};
@@ -402,6 +418,22 @@ static PyObject *comm_taken(PyObject *self, void *unused)
 {
 	(void)unused;
 	return closed((comm *)self) ? NULL : PyLong_FromUnsignedLongLong(rc_comm_taken(((comm *)self)->comm));
+}
+
+static PyObject *comm_crossed(PyObject *self, void *unused)
+{
+	(void)unused;
+	return closed((comm *)self) ? NULL : PyLong_FromUnsignedLongLong(rc_comm_crossed(((comm *)self)->comm));
+}
+
+static PyObject *comm_set_local(PyObject *self, PyObject *args)
+{
+	int ranks;
+
+	if (!PyArg_ParseTuple(args, "i", &ranks) || closed((comm *)self))
+		return NULL;
+	rc_comm_set_local(((comm *)self)->comm, ranks);
+	Py_RETURN_NONE;
 }
 
 static PyObject *comm_check(PyObject *self, PyObject *unused)
@@ -526,6 +558,8 @@ static PyMethodDef comm_methods[] = {
 	 "gather_pieces(send, chunk, element, pieces, full, unit=None, phase=None); pieces: (chunk, full, count, total) in elements"},
 	{"reduce_scatter", WITH_NAMES(comm_reduce_scatter), METH_VARARGS | METH_KEYWORDS,
 	 "reduce_scatter(send, recv, count, dtype, op='sum', stream=0, unit=None, phase=None)"},
+	{"all_to_all", WITH_NAMES(comm_all_to_all), METH_VARARGS | METH_KEYWORDS,
+	 "all_to_all(send, recv, bytes, stream=0, unit=None, phase=None): bytes from and for each rank"},
 	{"all_reduce", WITH_NAMES(comm_all_reduce), METH_VARARGS | METH_KEYWORDS,
 	 "all_reduce(data, count, dtype, op='sum', stream=0, unit=None, phase=None)"},
 	{"broadcast", WITH_NAMES(comm_broadcast), METH_VARARGS | METH_KEYWORDS, "broadcast(data, bytes, root, stream=0, unit=None, phase=None)"},
@@ -535,6 +569,7 @@ static PyMethodDef comm_methods[] = {
 	{"watch", WITH_NAMES(comm_watch), METH_VARARGS | METH_KEYWORDS,
 	 "watch(stream, unit=None, phase=None): after the launch of a CUDA graph with calls in it; all ranks call"},
 	{"check", comm_check, METH_NOARGS, "check(): raises why it is broken, if it is"},
+	{"set_local", comm_set_local, METH_VARARGS, "set_local(ranks): so many ranks, side by side, share a node; for `crossed`"},
 	{"abort", comm_abort, METH_VARARGS, "abort(reason): from any thread; breaks it on every rank"},
 	{"close", comm_close, METH_NOARGS, "close()"},
 	{0},
@@ -544,6 +579,7 @@ static PyGetSetDef comm_values[] = {
 	{.name = "rank", .get = comm_get_rank},
 	{.name = "size", .get = comm_get_size},
 	{.name = "taken", .get = comm_taken, .doc = "bytes of other ranks' data that came to this one"},
+	{.name = "crossed", .get = comm_crossed, .doc = "how much of `taken` came from other nodes"},
 	{.name = "transport", .get = comm_get_transport, .doc = "'shm' or 'nccl' with its version"},
 	{0},
 };

@@ -108,34 +108,59 @@ static void engine_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
+enum { COMMS = 5 };
+
+/* A kind of quantisation by its name; NULL: none. */
+static int to_quant(const char *name, bool *is, rc_quant *kind)
+{
+	static const struct { const char *name; rc_quant kind; } names[] = {{"int8", RC_INT8}, {"int4", RC_INT4}, {"fp8", RC_FP8}};
+
+	*is = name != NULL;
+	if (!name)
+		return 0;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strcmp(names[i].name, name) == 0) {
+			*kind = names[i].kind;
+			return 0;
+		}
+	PyErr_Format(PyExc_ValueError, "%s is no quantisation: int8, int4 and fp8 are", name);
+	return -1;
+}
+
 static int make(engine *e, PyObject *args, PyObject *kwargs)
 {
 	rc_engine_config config = {0};
-	PyObject *gather, *reduce, *replicate, *stream;
+	PyObject *stream, *comms[COMMS] = {NULL, NULL, NULL, Py_None, Py_None};
+	rc_comm **const places[COMMS] = {&config.gather, &config.reduce, &config.replicate, &config.gather_between, &config.reduce_between};
+	const char *quant_gather = NULL, *quant_reduce = NULL;
 	unsigned long long staging, staging_bytes;
+	int secondary = 0;
 	rc_error error;
 
 	if (kwargs && PyDict_Size(kwargs) > 0) {
 		PyErr_SetString(PyExc_TypeError, "Engine takes no keyword arguments");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(args, "iOOOKKO", &config.device, &gather, &reduce, &replicate, &staging, &staging_bytes, &stream))
+	if (!PyArg_ParseTuple(args, "iOOOKKO|OOzzp", &config.device, &comms[0], &comms[1], &comms[2], &staging, &staging_bytes, &stream, &comms[3],
+	                      &comms[4], &quant_gather, &quant_reduce, &secondary) ||
+	    to_quant(quant_gather, &config.quant.gather, &config.quant.gather_kind) ||
+	    to_quant(quant_reduce, &config.quant.reduce, &config.quant.reduce_kind))
 		return -1;
-	if (!(config.gather = rc_comm_of(gather)) || !(config.reduce = rc_comm_of(reduce)) ||
-	    (replicate != Py_None && !(config.replicate = rc_comm_of(replicate))))
-		return -1;
+	config.secondary = secondary;
+	for (int i = 0; i < COMMS; i++)
+		if (comms[i] != Py_None && !(*places[i] = rc_comm_of(comms[i])))
+			return -1;
 	config.staging = (void *)(uintptr_t)staging;
 	config.staging_bytes = (size_t)staging_bytes;
 	if (rc_engine_create(&config, &e->engine, &error)) {
 		rc_raise(&error);
 		return -1;
 	}
-	e->comms = PyTuple_Pack(3, gather, reduce, replicate);
+	e->comms = PyTuple_Pack(COMMS, comms[0], comms[1], comms[2], comms[3], comms[4]);
 	if (!e->comms)
 		return -1;
-	rc_comm_hold(gather);
-	rc_comm_hold(reduce);
-	rc_comm_hold(replicate);
+	for (int i = 0; i < COMMS; i++)
+		rc_comm_hold(comms[i]);
 	e->device = PyLong_FromLong(config.device);
 	if (stream != Py_None) {
 		Py_INCREF(stream);
@@ -152,7 +177,8 @@ static int make(engine *e, PyObject *args, PyObject *kwargs)
 	       e->s_requires_grad_ ? 0 : -1;
 }
 
-/* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream). In tp_new, so that there is none without its rc_engine. */
+/* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream, gather_between=None, reduce_between=None, quantize_gather=None,
+ * quantize_reduce=None, secondary=False). In tp_new, so that there is none without its rc_engine. */
 static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	PyObject *self = PyType_GenericNew(type, args, kwargs);
@@ -285,6 +311,68 @@ static PyObject *engine_add_unit(PyObject *self, PyObject *args)
 	units[index] = (unit){.grad_type = spec.gather_type};
 	e->count = index + 1;
 	return PyLong_FromLong(index);
+}
+
+/* gather_room(chunk, type), reduce_room(chunk, type) */
+static PyObject *room_of(PyObject *self, PyObject *args, size_t (*call)(const rc_engine *, size_t, rc_dtype))
+{
+	unsigned long long chunk;
+	const char *name;
+	rc_dtype type;
+
+	if (!PyArg_ParseTuple(args, "Ks", &chunk, &name) || rc_dtype_of(name, &type))
+		return NULL;
+	return PyLong_FromSize_t(call(((engine *)self)->engine, (size_t)chunk, type));
+}
+
+static PyObject *engine_gather_room(PyObject *self, PyObject *args)
+{
+	return room_of(self, args, rc_engine_gather_room);
+}
+
+static PyObject *engine_reduce_room(PyObject *self, PyObject *args)
+{
+	return room_of(self, args, rc_engine_reduce_room);
+}
+
+/* set_rooms(gather, gather_bytes, reduce, reduce_bytes) */
+static PyObject *engine_set_rooms(PyObject *self, PyObject *args)
+{
+	unsigned long long gather, gather_bytes, reduce, reduce_bytes;
+
+	if (!PyArg_ParseTuple(args, "KKKK", &gather, &gather_bytes, &reduce, &reduce_bytes))
+		return NULL;
+	rc_engine_set_rooms(((engine *)self)->engine, (void *)(uintptr_t)gather, (size_t)gather_bytes, (void *)(uintptr_t)reduce,
+	                    (size_t)reduce_bytes);
+	Py_RETURN_NONE;
+}
+
+/* set_secondary(unit, memory) */
+static PyObject *engine_set_secondary(PyObject *self, PyObject *args)
+{
+	unsigned long long memory;
+	rc_error error;
+	int index;
+
+	if (!PyArg_ParseTuple(args, "iK", &index, &memory))
+		return NULL;
+	if (rc_engine_set_secondary(((engine *)self)->engine, index, (void *)(uintptr_t)memory, &error))
+		return rc_raise(&error);
+	Py_RETURN_NONE;
+}
+
+/* set_residual(unit, memory) */
+static PyObject *engine_set_residual(PyObject *self, PyObject *args)
+{
+	unsigned long long memory;
+	rc_error error;
+	int index;
+
+	if (!PyArg_ParseTuple(args, "iK", &index, &memory))
+		return NULL;
+	if (rc_engine_set_residual(((engine *)self)->engine, index, (void *)(uintptr_t)memory, &error))
+		return rc_raise(&error);
+	Py_RETURN_NONE;
 }
 
 /* move(unit, slot, full) */
@@ -788,8 +876,8 @@ static PyObject *engine_stats(PyObject *self, PyObject *unused)
 	rc_engine_stats s = rc_engine_get_stats(((engine *)self)->engine);
 
 	(void)unused;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K}", "gathers", s.gathers, "reductions", s.reductions, "gathered_bytes", s.gathered_bytes,
-	                     "reduced_bytes", s.reduced_bytes);
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "gathers", s.gathers, "secondary_gathers", s.secondary_gathers, "reductions", s.reductions,
+	                     "gathered_bytes", s.gathered_bytes, "reduced_bytes", s.reduced_bytes);
 }
 
 static PyMethodDef engine_methods[] = {
@@ -799,6 +887,11 @@ static PyMethodDef engine_methods[] = {
 	{"add_unit", engine_add_unit, METH_VARARGS,
 	 "add_unit(name, pieces, chunk, shard_type, gather_type, shard, cast, full, slot, first_bucket, bucket_count) -> index; "
 	 "pieces: (chunk, full, count, total) in elements"},
+	{"gather_room", engine_gather_room, METH_VARARGS, "gather_room(chunk, type) -> bytes of scratch memory"},
+	{"reduce_room", engine_reduce_room, METH_VARARGS, "reduce_room(chunk, type) -> bytes of scratch memory"},
+	{"set_rooms", engine_set_rooms, METH_VARARGS, "set_rooms(gather, gather_bytes, reduce, reduce_bytes): addresses of scratch memory"},
+	{"set_secondary", engine_set_secondary, METH_VARARGS, "set_secondary(unit, memory): [nodes][chunk] of the gathered type"},
+	{"set_residual", engine_set_residual, METH_VARARGS, "set_residual(unit, memory): [nodes][chunk of the gradient] f32, or 0"},
 	{"move", engine_move, METH_VARARGS, "move(unit, slot, full): to another slot, while it is not in use"},
 	{"set_gradient", engine_set_gradient, METH_VARARGS, "set_gradient(unit, pieces, chunk, flat)"},
 	{"bind", engine_bind, METH_VARARGS, "bind(unit, [(gathered, sharded, ((dict, name), ...), gradient or -1), ...], complete)"},
@@ -827,7 +920,8 @@ static PyType_Slot engine_slots[] = {
 	{Py_tp_traverse, engine_traverse},
 	{Py_tp_clear, engine_clear},
 	{Py_tp_methods, engine_methods},
-	{Py_tp_doc, "Engine(device, gather, reduce, replicate, staging, staging_bytes, stream): the schedule of a sharded model, see fsdp/engine.h"},
+	{Py_tp_doc, "Engine(device, gather, reduce, replicate, staging, staging_bytes, stream, gather_between=None, reduce_between=None, "
+	            "quantize_gather=None, quantize_reduce=None, secondary=False): the schedule of a sharded model, see fsdp/engine.h"},
 	{0, NULL},
 };
 

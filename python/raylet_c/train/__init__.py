@@ -6,20 +6,22 @@ In Ray's workers on our node it is in place by itself (raylet_c/_seam.py); elsew
     raylet_c.train.install()
 
 Models that were sharded before stay torch's. With RAYLET_C_FSDP=0 in the environment nothing is installed.
-`graph(step)` makes one CUDA graph of a whole step (cuda_graph.py).
+`graph(step)` makes one CUDA graph of a whole step (cuda_graph.py). `traffic()` tells the bytes within and between nodes (levels.py).
 """
 import importlib
 import os
 import threading
 
 FACES = ("fsdp2", "fsdp1", "optim", "prepare_model")
-LAZY = {"graph": "cuda_graph"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
+LAZY = {"graph": "cuda_graph", "traffic": "levels"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
 _installed = []
 _lock = threading.RLock()
 
 
-def install():
-    """Takes torch's FSDP over, all of it or, when that fails, nothing. Later calls do nothing. Any thread."""
+def install(**options):
+    """Takes torch's FSDP over, all of it or, when that fails, nothing. Later calls only take options, which are those of settings.py: for
+    models that are sharded from now on, the same on all ranks. Any thread."""
+    importlib.import_module("raylet_c.train.settings").give(options)
     if os.environ.get("RAYLET_C_FSDP") == "0":
         return
     # All imports come before the lock: another thread may come here at the end of one of them, holding what we would wait for.

@@ -26,11 +26,11 @@ def _timeout(group: dist.ProcessGroup, device: torch.device) -> float:
         return DEFAULT_TIMEOUT
 
 
-def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout: float) -> _train.Comm:
-    """Brings every rank the blobs of all and joins them. The n-th call of each rank meets the n-th of the others."""
-    call = store.add(f"raylet_c/connects/{rank}", 1)
-    keys = [f"raylet_c/blob/{call}/{r}" for r in range(size)]
-    store.set(keys[rank], comm.blob())
+def _share(store: dist.Store, name: str, rank: int, size: int, value, timeout: float) -> list[bytes]:
+    """Brings every rank the values of all. The n-th call of each rank meets the n-th of the others."""
+    call = store.add(f"raylet_c/{name}s/{rank}", 1)
+    keys = [f"raylet_c/{name}/{call}/{r}" for r in range(size)]
+    store.set(keys[rank], value)
     end, pause = time.monotonic() + timeout, 0.001
     while not store.check(keys):  # store.wait would hold up every other thread that uses the store, and so the ranks each other
         if time.monotonic() > end:
@@ -38,19 +38,32 @@ def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout
             raise TimeoutError(f"connect: ranks {absent} of {size} did not come within {timeout:g} s")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
-    comm.connect([store.get(key) for key in keys])
+    return [store.get(key) for key in keys]
+
+
+def share(group: dist.ProcessGroup, name: str, value: str, device: torch.device) -> list[bytes]:
+    """What each rank of the group says, in their order. All ranks call."""
+    return _share(_store(group), name, group.rank(), group.size(), value, _timeout(group, device))
+
+
+def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout: float) -> _train.Comm:
+    """Brings every rank the blobs of all and joins them."""
+    comm.connect(_share(store, "blob", rank, size, comm.blob(), timeout))
     return comm
 
 
-def connect(group: dist.ProcessGroup | None, device: torch.device | str, timeout: float | None = None) -> _train.Comm:
-    """A communicator of the group's ranks (None: all): NCCL for a CUDA device, shared memory for the CPU. All ranks of the group call."""
+def connect(group: dist.ProcessGroup | None, device: torch.device | str, timeout: float | None = None, ranks: range | None = None) -> _train.Comm:
+    """A communicator of the group's ranks (None: all): NCCL for a CUDA device, shared memory for the CPU. All ranks of the group call. ranks: of
+    these alone, this one among them; each of them names the same."""
     group = group or dist.group.WORLD
     device = torch.device(device)
-    rank, size = group.rank(), group.size()
+    store, rank, size = _store(group), group.rank(), group.size()
     timeout = timeout or _timeout(group, device)
+    if ranks is not None and len(ranks) < size:
+        store, rank, size = dist.PrefixStore(f"raylet_c/{ranks}", store), ranks.index(rank), len(ranks)
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         comm = _train.Comm.nccl(rank, size, index, timeout)
     else:
         comm = _train.Comm.shm(rank, size, timeout)
-    return exchange(_store(group), rank, size, comm, timeout)
+    return exchange(store, rank, size, comm, timeout)

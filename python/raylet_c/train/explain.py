@@ -15,7 +15,8 @@ from collections import Counter
 
 import torch
 
-from .layout import RING_BUCKETS, RING_SLOTS, up
+from . import settings
+from .layout import RING_BUCKETS, RING_SLOTS, choose, gather_bytes, message_bytes, reduce_bytes, stays, up
 
 MIB = 2**20
 
@@ -77,36 +78,35 @@ def units_of(model, unit_class, whole):
 def plan(units, args):
     """One dictionary a unit: bytes as the engine lays them out."""
     rows = []
-    for i, (name, params) in enumerate(units):
+    align = args.way.align
+    for name, params in units:
         chunk = trained = full = 0
         for _, p in params:
             rows_of_rank = -(-p.shape[0] // args.ranks) if p.dim() else 1
             count = rows_of_rank * (p.numel() // p.shape[0] if p.dim() and p.shape[0] else 1)
-            chunk += up(count)
+            chunk += up(count, align)
             full += up(count * args.ranks)
-            trained += up(count) if p.requires_grad else 0
-        alone = name == "the root"
-        gathers = 1 if alone or i >= len(units) - 1 - RING_SLOTS else 2  # what lies in the slots at the end of forward is not gathered again
+            trained += up(count, align) if p.requires_grad else 0
         count = sum(p.numel() for _, p in params)
-        rows.append(dict(name=name, params=count, chunk=chunk, trained=trained, full=full, alone=alone, gathers=gathers))
+        alone = name == "the root"
+        rows.append(dict(name=name, params=count, chunk=chunk, trained=trained, full=full, alone=alone, gathers=1 if alone else 2))
+    ring = [r for r in rows if not r["alone"]]
+    for r in ring[-RING_SLOTS:]:  # what lies in the slots at the end of forward is not gathered again
+        r["gathers"] = 1
+    for i in stays([r["full"] * args.param_bytes for r in ring], args.keep_gathered):
+        ring[i].update(alone=True, gathers=1)
     return rows
 
 
-def bytes_of_step(rows, args, two_level):
-    """(sent within a node, sent between nodes) by one rank in one step, in rings; two-level: first between nodes, then within them."""
+def bytes_of_step(rows, args):
+    """(within a node, between nodes): what comes to one rank in one step."""
     inside = between = 0
-    local, nodes = args.ranks_per_node, args.ranks // args.ranks_per_node
     for r in rows:
-        for chunk, size, times in ((r["chunk"], args.param_bytes, r["gathers"]), (r["trained"], args.reduce_bytes, 1)):
-            message = chunk * size * times
-            if nodes == 1:
-                inside += message * (args.ranks - 1)
-            elif two_level:
-                between += message * (nodes - 1)
-                inside += message * nodes * (local - 1)
-            else:  # a flat ring: one rank of each node sends to the next node, all others to their neighbour
-                between += message * (args.ranks - 1) / local
-                inside += message * (args.ranks - 1) * (local - 1) / local
+        outer = 1 if args.way.secondary else r["gathers"]
+        parts = [gather_bytes(args.way, r["chunk"], args.param_bytes, i >= outer) for i in range(r["gathers"])]
+        for within, across in parts + [reduce_bytes(args.way, r["trained"], args.reduce_bytes)]:
+            inside += within
+            between += across
     return inside, between
 
 
@@ -123,17 +123,33 @@ def memory_of(rows, args):
         ("gradient of the shard", grads * args.shard_bytes),
         ("optimizer (two states, as AdamW)", 2 * grads * args.shard_bytes),
         ("gathered: %d slots for %d units" % (slots, len(ring)), slots * largest * args.param_bytes),
-        ("gathered: the root", sum(r["full"] for r in whole) * args.param_bytes),
+        ("gathered: %s" % ("the root" if len(whole) == 1 else "the root and %d units that stay" % (len(whole) - 1)),
+         sum(r["full"] for r in whole) * args.param_bytes),
         ("messages of gathers and gradients", (largest + RING_BUCKETS * trained * args.ranks) * max(args.param_bytes, args.reduce_bytes)),
-    ]
+    ] + levels_memory(rows, args)
+
+
+def levels_memory(rows, args):
+    way = args.way
+    if way.levels == 1:
+        return []
+    chunk, trained = (max(r[what] for r in rows) for what in ("chunk", "trained"))
+    scratch = 0 if way.secondary else way.rows * chunk * args.param_bytes
+    scratch += way.rows * message_bytes(way.quantize_gather, chunk) if way.quantize_gather else 0
+    scratch += 0 if way.alone else way.rows * trained * args.reduce_bytes
+    scratch += 2 * way.rows * message_bytes(way.quantize_reduce, trained) + 4 * trained if way.quantize_reduce else 0
+    return [(what, n) for what, n in (
+        ("scratch of two levels", scratch),
+        ("secondary shard", way.secondary and way.rows * sum(r["chunk"] for r in rows) * args.param_bytes),
+        ("what rounding of gradients has lost", way.quantize_reduce and 4 * way.rows * sum(r["trained"] for r in rows)),
+    ) if n]
 
 
 def timeline(rows, args):
     """(lane, begin, end, unit, what) in ms: the engine's schedule with estimated lengths."""
-    nodes = args.ranks // args.ranks_per_node
-    link = args.between_gbs / args.ranks_per_node if nodes > 1 else args.within_gbs
-    ring = [r for r in rows if not r["alone"]]
-    root = [r for r in rows if r["alone"]]
+    links = args.within_gbs * 1e6, args.between_gbs / args.ranks_per_node * 1e6  # bytes a ms, of one rank
+    root = [r for r in rows if r["name"] == "the root"]
+    ring = [r for r in rows if r not in root]  # and those that stay gathered
     events = []
     free = {"gather": 0.0, "compute": 0.0, "reduce": 0.0}
 
@@ -143,32 +159,35 @@ def timeline(rows, args):
         events.append((lane, begin, begin + length, unit, what))
         return begin + length
 
-    def message(elements, size):
-        return elements * size * (args.ranks - 1) / link / 1e6
+    def gather(r, inside=False):
+        return sum(n / link for n, link in zip(gather_bytes(args.way, r["chunk"], args.param_bytes, inside), links))
+
+    def reduction(r):
+        return sum(n / link for n, link in zip(reduce_bytes(args.way, r["trained"], args.reduce_bytes), links))
 
     def work(r, passes):
         return 2e-9 * r["params"] * args.tokens * passes / args.tflops
 
     for r in root:
-        add("gather", 0, message(r["chunk"], args.param_bytes), r["name"], "gather")
+        add("gather", 0, gather(r), r["name"], "gather")
     start = free["gather"]
     released = [0.0] * RING_SLOTS
     for i, r in enumerate(ring):
-        ready = add("gather", released[i % RING_SLOTS], message(r["chunk"], args.param_bytes), r["name"], "gather")
+        ready = add("gather", released[i % RING_SLOTS], gather(r), r["name"], "gather")
         released[i % RING_SLOTS] = add("compute", max(ready, start), work(r, 1), r["name"], "forward")
     for r in root:
         add("compute", free["compute"], work(r, 3), r["name"], "head, loss and their gradients")
     for i, r in reversed(list(enumerate(ring))):
         ready = 0.0
-        if i < len(ring) - RING_SLOTS:
-            ready = add("gather", released[i % RING_SLOTS], message(r["chunk"], args.param_bytes), r["name"], "gather")
+        if r["gathers"] > 1:
+            ready = add("gather", released[i % RING_SLOTS], gather(r, args.way.secondary), r["name"], "gather")
         done = add("compute", ready, work(r, 2), r["name"], "backward")
         released[i % RING_SLOTS] = done
         if r["trained"]:
-            add("reduce", done, message(r["trained"], args.reduce_bytes), r["name"], "reduce-scatter")
+            add("reduce", done, reduction(r), r["name"], "reduce-scatter")
     for r in root:
         if r["trained"]:
-            add("reduce", free["compute"], message(r["trained"], args.reduce_bytes), r["name"], "reduce-scatter")
+            add("reduce", free["compute"], reduction(r), r["name"], "reduce-scatter")
     return events
 
 
@@ -225,13 +244,13 @@ def show(rows, args, out=sys.stdout):
             size(r["trained"] * args.ranks * args.reduce_bytes)))
     tell()
     nodes = args.ranks // args.ranks_per_node
-    inside, between = bytes_of_step(rows, args, False)
-    tell("Sent by one rank in one step: %s within the node%s." % (size(inside), ", %s between nodes (%s a node)" % (
-        size(between), size(between * args.ranks_per_node)) if nodes > 1 else ""))
-    if nodes > 1:
-        inside, between = bytes_of_step(rows, args, True)
-        tell("Two-level collectives, which the engine does not use yet, would send %s within the node, %s between nodes (%s a node)." % (
-            size(inside), size(between), size(between * args.ranks_per_node)))
+    whole = sum(r["params"] for r in rows) * args.param_bytes
+    inside, between = bytes_of_step(rows, args)
+    tell("Schedule: %s." % str(args.way))
+    for note in args.way.notes:
+        tell("Not done: %s." % note)
+    tell("One rank takes %s within its node%s in one step." % (size(inside), " and %s from other nodes, a node %s: %.2f of the gathered model" % (
+        size(between), size(between * args.ranks_per_node), between * args.ranks_per_node / whole) if nodes > 1 else ""))
     tell()
     tell("| memory of one rank | |")
     tell("| --- | --- |")
@@ -257,10 +276,24 @@ def parse(argv):
     p.add_argument("--within-gbs", type=float, default=20, help="GB/s that one rank sends within a node, for the picture")
     p.add_argument("--between-gbs", type=float, default=5, help="GB/s that one node sends, for the picture (40 Gbit/s: 5)")
     p.add_argument("--picture", metavar="FILE.svg")
+    schedule = p.add_argument_group("schedule, as the options of raylet_c.train.install(); those of the environment count too")
+    schedule.add_argument("--one-level", action="store_true", help="gather and reduce in flat rings")
+    schedule.add_argument("--secondary-shard", action="store_true", help="a copy of the gathered model within each node, for backward")
+    schedule.add_argument("--quantize", metavar="KIND", help="messages between nodes: int8, or gather=fp8,reduce=int4")
+    schedule.add_argument("--keep-gathered", metavar="BYTES", help="of units that stay gathered between forward and backward")
     args = p.parse_args(argv)
-    args.ranks_per_node = args.ranks_per_node or args.ranks
+    given = {"two_level": False if args.one_level else None, "secondary_shard": args.secondary_shard or None, "quantize": args.quantize,
+             "keep_gathered": args.keep_gathered}
+    try:
+        settings.give({name: value for name, value in given.items() if value is not None})
+        options = settings.get()
+    except ValueError as error:
+        p.error(str(error))
+    args.ranks_per_node = args.ranks_per_node or options.ranks_per_node or args.ranks
+    args.keep_gathered = sys.maxsize if options.keep_gathered == "auto" else options.keep_gathered
     if args.ranks < 1 or args.ranks % args.ranks_per_node:
         p.error("--ranks %d is no multiple of --ranks-per-node %d" % (args.ranks, args.ranks_per_node))
+    args.way = choose(options, args.ranks, args.ranks_per_node)
     return args
 
 

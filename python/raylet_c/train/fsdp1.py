@@ -23,7 +23,7 @@ from torch.distributed.fsdp._common_utils import HandleTrainingState, TrainingSt
 from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.utils import _apply_to_tensors, _cast_forward_inputs
 
-from . import comm
+from .levels import Levels
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, storage_users
 
 log = logging.getLogger("raylet_c.train")
@@ -75,12 +75,10 @@ class Root:
         self.state = state
         self.states = [s for s in state._all_fsdp_states if s._handle]
         device = state.compute_device
-        gather = comm.connect(state.process_group, device)
-        reduce = comm.connect(state.process_group, device) if device.type == "cuda" else gather
         replicas = _replicas(state)
         self.replicated = replicas is not None and replicas.size() > 1
-        replicate = comm.connect(replicas, device) if self.replicated else None
-        self.model = Model(device, (gather, reduce, replicate), [self._spec(s) for s in self.states], self)
+        levels = Levels(state.process_group, replicas if self.replicated else None, device)
+        self.model = Model(device, levels, [self._spec(s) for s in self.states], self)
         self.running = 0  # depth of forward calls
         for state, unit in zip(self.states, self.model.units):
             state._rc_unit = unit

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.tensor import Shard
 
-from . import comm
+from .levels import Levels
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage, storage_users
 
 log = logging.getLogger("raylet_c.train")
@@ -122,14 +122,12 @@ class Root:
         mesh = self.groups[0].mesh_info
         self.replicas = getattr(mesh, "replicate_mesh_size", 1)
         device = torch.device("cuda", torch.cuda.current_device()) if mesh.mesh.device_type == "cuda" else torch.device("cpu")
-        replicate = comm.connect(mesh.replicate_process_group, device) if self.replicas > 1 else None
-        gather = comm.connect(mesh.shard_process_group, device)
-        reduce = comm.connect(mesh.shard_process_group, device) if device.type == "cuda" else gather
+        levels = Levels(mesh.shard_process_group, mesh.replicate_process_group if self.replicas > 1 else None, device)
         for group in self.groups:  # unsharded by hand before the first forward pass
             group.wait_for_unshard()
             group._to_sharded()
         specs = [self._spec(s, g) for s in self.states for g in groups_of(s)]
-        self.model = Model(device, (gather, reduce, replicate), specs, self)
+        self.model = Model(device, levels, specs, self)
         for group, unit in zip(self.groups, self.model.units):
             group._rc_unit, group._rc_root = unit, self
             group.__class__ = _group_class()

@@ -12,10 +12,11 @@ import torch
 
 from raylet_c import _train
 
-from .layout import ALIGN, RING_BUCKETS, RING_SLOTS, up
+from .layout import RING_BUCKETS, RING_SLOTS, stays, up
 
 log = logging.getLogger("raylet_c.train")
 
+KEEP_AFTER = 2  # steps, after which it is known how much memory they take
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 watchers = []  # called with each Model that begins a step
 
@@ -88,24 +89,27 @@ class Unit:
     uses: int = 0  # forward calls that the backward pass has not come to
     hooks: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # memory that a reduction under way uses
+    residual: Optional[torch.Tensor] = None  # quantised reductions: what rounding has lost, see rc_engine_set_residual
     grads: list = field(default_factory=list)  # by tensor: what its sharded parameter gets as gradient, or None; FSDP2
     grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
 
 
 class Model:
-    """units: in the order of their definition. comms: (gather, reduce, replicate or None). face: has unit_reduce(model, unit), which calls
+    """units: in the order of their definition. levels: a levels.Levels. face: has unit_reduce(model, unit), which calls
     Model.reduce with the rule of the face, unit_done(model, unit) after each unit's backward, and backward_done(model) after the last."""
 
-    def __init__(self, device: torch.device, comms, specs: List[UnitSpec], face):
+    def __init__(self, device: torch.device, levels, specs: List[UnitSpec], face):
         self.device = device
         self.cuda = device.type == "cuda"
-        self.comms = comms
-        self.ranks = comms[0].size
-        self.rank = comms[0].rank
+        self.levels = levels
+        self.comms = levels.comms
+        self.ranks = levels.ranks
+        self.rank = levels.rank
         self.face = face
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
+        self._steps = 0  # that have begun
         self._build(specs)
 
     def __del__(self):
@@ -119,20 +123,22 @@ class Model:
         staging = None
         staging_bytes = 0
         stream = None
+        levels = self.levels
         if self.cuda:
-            staging_bytes = max([s.param_dtype.itemsize * c * self.ranks for s, (c, _, _, _) in zip(specs, layouts) if len(s.pieces) > 4],
-                                default=0)
+            staging_bytes = max([s.param_dtype.itemsize * c * self.ranks for s, (c, _, _, _) in zip(specs, layouts)
+                                 if len(s.pieces) > 4 and levels.gather is not None], default=0)
             if staging_bytes:
                 self._staging = staging = torch.empty(staging_bytes, dtype=torch.uint8, device=self.device)
             stream = torch._C._cuda_getCurrentRawStream
-        self.engine = _train.Engine(self.device.index if self.cuda else -1, *self.comms, staging.data_ptr() if staging is not None else 0,
-                                    staging_bytes, stream)
+        self.engine = _train.Engine(self.device.index if self.cuda else -1, levels.gather, levels.reduce, levels.replicate,
+                                    staging.data_ptr() if staging is not None else 0, staging_bytes, stream, levels.gather_between,
+                                    levels.reduce_between, levels.way.quantize_gather, levels.way.quantize_reduce, levels.way.secondary)
         shards = self._shards(specs, layouts)
         cast = 0
-        if not self.cuda:
+        if not self.cuda and levels.way.levels == 1:
             bytes_ = max([s.param_dtype.itemsize * c for s, (c, _, _, _) in zip(specs, layouts) if s.param_dtype != s.dtype], default=0)
             if bytes_:
-                cast = self._window(bytes_).data_ptr()
+                cast = levels.window(bytes_).data_ptr()
         ring = [(s, l) for s, l in zip(specs, layouts) if not s.alone]
         slot_bytes = max([s.param_dtype.itemsize * l[2] for s, l in ring], default=0)
         slots = []
@@ -156,6 +162,7 @@ class Model:
             unit = Unit(spec, index, chunk, offsets, shard, full, gathered, slot, first, spec.alone and self.cuda)
             self.units.append(unit)
             self.follow_trained(unit)
+        levels.furnish(self, specs, layouts)
 
     def _layout(self, spec):
         """(elements of a chunk, each piece's place in it, elements of the gathered unit, each piece's place in that)."""
@@ -164,21 +171,16 @@ class Model:
         for piece in spec.pieces:
             offsets.append(chunk)
             full_offsets.append(full)
-            chunk += up(piece.count)
+            chunk += up(piece.count, self.levels.way.align)
             full += up(piece.count * self.ranks)
         return chunk, offsets, full, full_offsets
-
-    def _window(self, size: int) -> torch.Tensor:
-        """Bytes that all ranks of the host can reach, zeroed."""
-        window = self.comms[0].window(max(size, 1))
-        return torch.frombuffer(window.memory, dtype=torch.uint8)
 
     def _shards(self, specs, layouts):
         sizes = [up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
         if self.cuda:
             memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
         else:
-            window, memory, at = self._window(sum(sizes)), [], 0
+            window, memory, at = self.levels.window(sum(sizes)), [], 0
             for n in sizes:
                 memory.append(window[at : at + n])
                 at += n
@@ -186,7 +188,7 @@ class Model:
 
     def _make_buckets(self, specs, layouts):
         """CPU: one bucket for all, in a window. GPU: some in turn for units that share slots; the others get memory when they reduce."""
-        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + ALIGN * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
+        sizes = [(s.alone, s.reduce_dtype.itemsize * (c + self.levels.way.align * s.compact)) for s, (c, _, _, _) in zip(specs, layouts)]
         largest = max([n for alone, n in sizes if not (alone and self.cuda)], default=0)
         self._ring = [self.engine.add_bucket() for _ in range(RING_BUCKETS if self.cuda else 1)]
         for bucket in self._ring if largest else ():
@@ -194,8 +196,7 @@ class Model:
                 packed = torch.empty(largest * self.ranks, dtype=torch.uint8, device=self.device)
                 reduced = torch.empty(largest, dtype=torch.uint8, device=self.device)
             else:
-                window = self.comms[1].window(largest * self.ranks)
-                packed, reduced = torch.frombuffer(window.memory, dtype=torch.uint8), torch.empty(largest, dtype=torch.uint8)
+                packed, reduced = self.levels.window(largest * self.ranks, reduce=True), torch.empty(largest, dtype=torch.uint8)
             self.engine.set_bucket(bucket, packed.data_ptr(), packed.numel(), reduced.data_ptr(), reduced.numel())
             self.__dict__.setdefault("_buckets", []).append((packed, reduced))
 
@@ -234,10 +235,11 @@ class Model:
                 offsets.append(chunk if i in on_pieces else -1)
                 if i in on_pieces:
                     pieces.append((chunk, 0, piece.count, piece.total))
-                    chunk += up(piece.count)
+                    chunk += up(piece.count, self.levels.way.align)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
         unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
+        self.levels.set_residual(self.engine, unit)
         self._bind(unit)
         return True
 
@@ -301,8 +303,22 @@ class Model:
         self.free_gradients()
         for unit in self.units:
             unit.uses = 0
+        self._steps += 1
+        if self._steps == KEEP_AFTER + 1 and self.levels.keep:
+            self._keep_gathered()
         self.engine.begin()
         self._in_backward = False
+
+    def _keep_gathered(self) -> None:
+        """Units get memory of their own while that is free: they need no second gather for backward. The same ones on all ranks."""
+        room = self.levels.least_free()
+        if self.levels.keep != "auto":
+            room = min(room, self.levels.keep)
+        shared = [u for u in self.units if not u.spec.alone and not u.entered]
+        kept = [shared[i] for i in stays([self._layout(u.spec)[2] * u.spec.param_dtype.itemsize for u in shared], room)]
+        for unit in kept:
+            self.move_out(unit)
+        log.info("%d of %d units stay gathered between forward and backward: %d bytes were free", len(kept), len(self.units), room)
 
     def free_gradients(self) -> None:
         """Gives back the memory of gradients that nobody has."""

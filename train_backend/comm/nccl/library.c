@@ -30,6 +30,8 @@ static const struct {
 	SYMBOL(ncclReduceScatter, true),
 	SYMBOL(ncclAllReduce, true),
 	SYMBOL(ncclBroadcast, true),
+	SYMBOL(ncclSend, true),
+	SYMBOL(ncclRecv, true),
 	SYMBOL(ncclGroupStart, true),
 	SYMBOL(ncclGroupEnd, true),
 	SYMBOL(ncclGetLastError, false),

@@ -30,6 +30,8 @@ typedef struct rc__nccl {
 	int (*ncclReduceScatter)(const void *send, void *recv, size_t count, int type, int op, rc__nccl_comm comm, rc_stream stream);
 	int (*ncclAllReduce)(const void *send, void *recv, size_t count, int type, int op, rc__nccl_comm comm, rc_stream stream);
 	int (*ncclBroadcast)(const void *send, void *recv, size_t count, int type, int root, rc__nccl_comm comm, rc_stream stream);
+	int (*ncclSend)(const void *send, size_t count, int type, int to, rc__nccl_comm comm, rc_stream stream);
+	int (*ncclRecv)(void *recv, size_t count, int type, int from, rc__nccl_comm comm, rc_stream stream);
 	int (*ncclGroupStart)(void);
 	int (*ncclGroupEnd)(void);
 	/* NULL in versions that lack them: before 2.13, 2.19, 2.19, 2.27. */

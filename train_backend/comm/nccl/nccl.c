@@ -311,6 +311,7 @@ static uint64_t takes(const nccl *n, const rc__call *call)
 	switch (call->kind) {
 	case RC__ALL_GATHER:
 	case RC__REDUCE_SCATTER:
+	case RC__ALL_TO_ALL:
 		return (ranks - 1) * call->bytes;
 	case RC__ALL_REDUCE:
 		return 2 * (ranks - 1) * call->bytes / ranks;
@@ -319,6 +320,18 @@ static uint64_t takes(const nccl *n, const rc__call *call)
 	default:
 		return 0;
 	}
+}
+
+/* How much of that comes from other nodes. An all-to-all comes from every rank; the rest goes round rings. */
+static uint64_t crosses(const nccl *n, const rc__call *call)
+{
+	int local = n->comm.local, size = n->comm.size;
+
+	if (!local || local >= size)
+		return 0;
+	if (call->kind == RC__ALL_TO_ALL)
+		return (uint64_t)(size - local) * call->bytes;
+	return n->comm.rank % local == 0 ? takes(n, call) : 0;
 }
 
 /* After it, with what it returned. */
@@ -337,6 +350,7 @@ static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_e
 		return check_failed(n, error);
 	}
 	n->comm.taken += takes(n, call);
+	n->comm.crossed += crosses(n, call);
 	if (!n->grouped)
 		take_off(n, call, stream, true);
 	else if (n->group_count < GROUPED)
@@ -388,6 +402,27 @@ static int nccl_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, 
 		return -1;
 	return end(n, &call, stream, n->library->ncclAllReduce(data, data, count, rc__nccl_type(dtype), library_op(op), n->handle, stream),
 	           error);
+}
+
+static int nccl_all_to_all(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
+{
+	nccl *n = nccl_of(comm);
+	const rc__nccl *l = n->library;
+	rc__call call = { .kind = RC__ALL_TO_ALL, .bytes = bytes };
+	int type = rc__nccl_type(RC_U8), result, ended;
+
+	if (begin(n, tag, &call, error))
+		return -1;
+	result = l->ncclGroupStart();
+	if (result != RC__NCCL_OK)
+		return end(n, &call, stream, result, error);
+	for (int q = 0; q < comm->size && result == RC__NCCL_OK; q++) {
+		result = l->ncclSend((const char *)send + (size_t)q * bytes, bytes, type, q, n->handle, stream);
+		if (result == RC__NCCL_OK)
+			result = l->ncclRecv((char *)recv + (size_t)q * bytes, bytes, type, q, n->handle, stream);
+	}
+	ended = l->ncclGroupEnd(); /* in any case: the thread must not stay inside the group */
+	return end(n, &call, stream, result != RC__NCCL_OK ? result : ended, error);
 }
 
 static int nccl_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, int root, rc_stream stream, rc_error *error)
@@ -774,6 +809,7 @@ static const rc__comm_ops ops = {
 	.gather_pieces = nccl_gather_pieces,
 	.reduce_scatter = nccl_reduce_scatter,
 	.all_reduce = nccl_all_reduce,
+	.all_to_all = nccl_all_to_all,
 	.broadcast = nccl_broadcast,
 	.barrier = nccl_barrier,
 	.group_begin = nccl_group_begin,

@@ -150,7 +150,7 @@ static int shm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *rec
 			const char *from = lent(s, q);
 
 			memcpy((char *)recv + (size_t)q * bytes + begin, from ? from + begin : half_of(s, q), n);
-			comm->taken += n;
+			rc__comm_took(comm, q, n);
 		}
 		s->round++;
 	}
@@ -178,7 +178,7 @@ static int shm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t
 			size_t begin = min(q * piece->count, piece->total), n = min(piece->count, piece->total - begin);
 
 			memcpy((char *)full + (piece->full + begin) * element, from + piece->chunk * element, n * element);
-			comm->taken += i ? n * element : 0;
+			rc__comm_took(comm, (int)q, i ? n * element : 0);
 		}
 	}
 	return finish(s, error);
@@ -213,9 +213,9 @@ static int shm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void 
 			const char *base = q == rank ? send : lent(s, (int)q);
 
 			from[q] = base ? base + (rank * count + begin) * element : half_of(s, (int)q) + rank * share * element;
+			rc__comm_took(comm, (int)q, q == rank ? 0 : n * element);
 		}
 		rc__sum((char *)recv + begin * element, from, comm->size, n, dtype, factor(s, op));
-		comm->taken += (ranks - 1) * n * element;
 		s->round++;
 	}
 	return finish(s, error);
@@ -255,6 +255,8 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 				size_t mine = small ? 0 : min(slice * (size_t)comm->rank, n), theirs = min(slice * q, n);
 
 				base = base ? base + begin * element : half_of(s, (int)q);
+				if (q != (size_t)comm->rank)
+					rc__comm_took(comm, (int)q, min(slice, n - (pass ? theirs : mine)) * element);
 				if (pass == 0)
 					from[q] = base + mine * element;
 				else if (base + theirs * element != (char *)data + (begin + theirs) * element)
@@ -265,10 +267,40 @@ static int shm_all_reduce(rc_comm *comm, rc_tag tag, void *data, size_t count, r
 				void *to = small ? (char *)data + begin * element : (char *)from[comm->rank];
 
 				rc__sum(to, from, comm->size, min(slice, n - mine), dtype, factor(s, op));
-				comm->taken += (ranks - 1) * min(slice, n - mine) * element;
-			} else {
-				comm->taken += (n - min(slice, n - min(slice * (size_t)comm->rank, n))) * element;
 			}
+		}
+		s->round++;
+	}
+	return finish(s, error);
+}
+
+static int shm_all_to_all(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t bytes, rc_stream stream, rc_error *error)
+{
+	shm *s = shm_of(comm);
+	size_t ranks = (size_t)comm->size, rank = (size_t)comm->rank, step = bytes;
+	size_t share = HALF / ranks / ALIGN * ALIGN; /* of a half, for each rank that reads it */
+	rc__arrival arrival = { .call.kind = RC__ALL_TO_ALL, .call.bytes = bytes };
+
+	(void)stream;
+	locate(s, send, bytes * ranks, &arrival);
+	for (size_t begin = 0; begin == 0 || begin < bytes; begin += step) {
+		size_t n = min(share, bytes - begin);
+
+		for (size_t q = 0; q < ranks && arrival.window < 0 && n; q++)
+			if (q != rank)
+				memcpy(half_of(s, comm->rank) + q * share, (const char *)send + q * bytes + begin, n);
+		if (begin == 0 ? rc__control_enter(&s->control, tag, &arrival, error) : rc__control_meet(&s->control, error))
+			return rc__control_leave(&s->control, -1);
+		if (bytes == 0)
+			break;
+		step = any(s, true) ? share : bytes;
+		n = min(step, bytes - begin);
+		for (size_t i = 0; i < ranks; i++) { /* each rank starts at its own */
+			size_t q = (rank + i) % ranks;
+			const char *base = q == rank ? send : lent(s, (int)q);
+
+			memcpy((char *)recv + q * bytes + begin, base ? base + rank * bytes + begin : half_of(s, (int)q) + rank * share, n);
+			rc__comm_took(comm, (int)q, q == rank ? 0 : n);
 		}
 		s->round++;
 	}
@@ -303,7 +335,7 @@ static int shm_broadcast(rc_comm *comm, rc_tag tag, void *data, size_t bytes, in
 		}
 		if (!sends)
 			memcpy((char *)data + begin, from ? from + begin : half_of(s, root), n);
-		comm->taken += sends ? 0 : n;
+		rc__comm_took(comm, root, sends ? 0 : n);
 		s->round++;
 	}
 	return finish(s, error);
@@ -507,6 +539,7 @@ static const rc__comm_ops ops = {
 	.gather_pieces = shm_gather_pieces,
 	.reduce_scatter = shm_reduce_scatter,
 	.all_reduce = shm_all_reduce,
+	.all_to_all = shm_all_to_all,
 	.broadcast = shm_broadcast,
 	.barrier = shm_barrier,
 	.group_begin = shm_group,

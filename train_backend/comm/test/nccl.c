@@ -83,6 +83,7 @@ static void operations(int rank, int size)
 	rc_stream stream = new_stream();
 	rc_error error;
 	char data[256];
+	long long taken;
 	void *window = NULL;
 
 	CHECK_STR("nccl 2.28.9", rc_comm_transport(comm));
@@ -96,10 +97,22 @@ static void operations(int rank, int size)
 	asked("all-reduce", 5, 8, 0);
 	good(rc_comm_broadcast(comm, reduce, data, 7, size - 1, stream, &error), &error);
 	asked("broadcast", 7, 1, size - 1);
+	good(rc_comm_all_to_all(comm, reduce, data, data + 128, 9, stream, &error), &error);
+	asked("receive", 9, 1, size - 1);
 	good(rc_comm_barrier(comm, reduce, &error), &error);
 	asked("all-reduce", 1, 7, 0);
-	CHECK_EQ_INT((size - 1) * 12 + (size - 1) * 6 + 2 * (size - 1) * 10 / size + 2 * (size - 1) * 40 / size + (rank == size - 1 ? 0 : 7),
-	             rc_comm_taken(comm));
+	taken = (size - 1) * 12 + (size - 1) * 6 + 2 * (size - 1) * 10 / size + 2 * (size - 1) * 40 / size + (rank == size - 1 ? 0 : 7) +
+	        (size - 1) * 9;
+	CHECK_EQ_INT(taken, rc_comm_taken(comm));
+	CHECK_EQ_INT(0, rc_comm_crossed(comm));
+	/* As two nodes: in a ring the first rank of a node takes from the other node. */
+	rc_comm_set_local(comm, size / 2);
+	if (size == 4) {
+		good(rc_comm_all_gather(comm, forward, data, data, 12, stream, &error), &error);
+		CHECK_EQ_INT(rank % (size / 2) == 0 ? (size - 1) * 12 : 0, rc_comm_crossed(comm));
+		good(rc_comm_all_to_all(comm, reduce, data, data + 128, 9, stream, &error), &error);
+		CHECK_EQ_INT((rank % (size / 2) == 0 ? (size - 1) * 12 : 0) + size / 2 * 9, rc_comm_crossed(comm));
+	}
 	good(rc_comm_window(comm, 10000, &window, &error), &error);
 	for (int i = 0; i < 10000; i++)
 		CHECK_EQ_INT(0, ((char *)window)[i]);
@@ -310,7 +323,7 @@ static void dies_early(int rank, int size)
 	rc_comm_destroy(comm);
 }
 
-static void test_operations(void) { ranks_run(1, operations); ranks_run(3, operations); }
+static void test_operations(void) { ranks_run(1, operations); ranks_run(3, operations); ranks_run(4, operations); }
 static void test_late(void) { ranks_run(2, late); ranks_run(3, late); }
 static void test_other_size(void) { ranks_run(2, other_size); ranks_run(3, other_size); }
 static void test_killed(void) { ranks_run_some_killed(2, killed, 1 << 1); ranks_run_some_killed(3, killed, 1 << 2); }

@@ -271,6 +271,42 @@ static void reduces(int rank, int size)
 	rc_comm_destroy(comm);
 }
 
+/* Ranks 0 and 1 are one node, 2 and 3 another, for the count of bytes that cross. */
+static void all_to_alls(int rank, int size)
+{
+	rc_comm *comm = ranks_connect(rank, size, 30);
+	int like = size < 4 && (rank | 1) >= size ? 1 : 2;
+	rc_error error;
+
+	rc_comm_set_local(comm, 2);
+	for (int c = 0; c < COUNTS; c++)
+		for (int how = 0; how < 3; how++) {
+			size_t n = counts[c] * 3, all = n * (size_t)size, bad = 0;
+			bool windows = how == 2 || lends(how, rank);
+			unsigned char *window = memory(comm, windows, all), *plain = malloc(all + 1), *recv = malloc(all + 1);
+			unsigned char *send = lends(how, rank) ? window : plain;
+			uint64_t taken = rc_comm_taken(comm), crossed = rc_comm_crossed(comm);
+
+			for (size_t i = 0; i < all; i++)
+				send[i] = byte(rank, i);
+			recv[all] = 0xee;
+			good(rc_comm_all_to_all(comm, tag, send, recv, n, NULL, &error), &error);
+			for (int q = 0; q < size; q++)
+				for (size_t i = 0; i < n; i++)
+					bad += recv[(size_t)q * n + i] != byte(q, (size_t)rank * n + i);
+			CHECK_EQ_INT(0, bad);
+			CHECK_EQ_INT(0xee, recv[all]);
+			CHECK_EQ_INT(n * (size_t)(size - 1), rc_comm_taken(comm) - taken);
+			CHECK_EQ_INT(n * (size_t)(size - like), rc_comm_crossed(comm) - crossed);
+			free(recv);
+			free(plain);
+			give_back(windows, window);
+		}
+	rc_comm_set_local(comm, 1);
+	CHECK_EQ_INT(rc_comm_taken(comm), rc_comm_crossed(comm));
+	rc_comm_destroy(comm);
+}
+
 static void broadcasts(int rank, int size)
 {
 	rc_comm *comm = ranks_connect(rank, size, 30);
@@ -397,6 +433,7 @@ static void on_all_sizes(void (*fn)(int rank, int size))
 static void test_gathers(void) { on_all_sizes(gathers); }
 static void test_pieces(void) { on_all_sizes(gathers_pieces); }
 static void test_reduces(void) { on_all_sizes(reduces); }
+static void test_all_to_alls(void) { on_all_sizes(all_to_alls); }
 static void test_broadcasts(void) { on_all_sizes(broadcasts); }
 static void test_edges(void) { on_all_sizes(rounds_at_the_edges); }
 static void test_windows(void) { on_all_sizes(windows_are_zero_and_shared); }
@@ -409,6 +446,7 @@ int main(void)
 	RUN(test_pieces, "a gather of pieces puts each parameter together and writes nothing else");
 	RUN(test_reduces, "sums and averages of all types have the bits of a sum in the order of ranks");
 	RUN(test_edges, "halves round to nearest even, overflow to infinity and keep subnormals");
+	RUN(test_all_to_alls, "an all-to-all brings each rank its part of every rank's bytes, and counts what comes from another node");
 	RUN(test_broadcasts, "a broadcast brings the root's bytes");
 	RUN(test_windows, "a window is zero, aligned and shared; one that no host can hold is refused on all ranks");
 	RUN(test_many, "thousands of small calls in a row stay apart");

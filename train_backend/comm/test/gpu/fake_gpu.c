@@ -231,6 +231,18 @@ API ncclAllReduce(const void *from, void *to, size_t count, int type, int how, v
 	return queue("all-reduce", count, type, how, c, stream);
 }
 
+API ncclSend(const void *from, size_t count, int type, int peer, void *c, void *stream)
+{
+	(void)from;
+	return queue("send", count, type, peer, c, stream);
+}
+
+API ncclRecv(void *to, size_t count, int type, int peer, void *c, void *stream)
+{
+	(void)to;
+	return queue("receive", count, type, peer, c, stream);
+}
+
 API ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *c, void *stream)
 {
 	(void)from, (void)to;
