@@ -115,6 +115,16 @@ field() { # release, environment, pattern
 	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --only "$3" --logs "$out/field-$1-logs" | tee "$out/field-$1.tap"
 }
 
+# Train functions through Ray: needs our wheel in the environment, which is taken out again.
+train_through_ray() { # release, environment
+	local wheel
+	wheel=$(ls "$root"/bazel-bin/python/raylet_c-*.whl) && "$2/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
+		--no-deps --force-reinstall "$wheel" || { not_ok "train-ray-$1" "the wheel cannot be installed"; return; }
+	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" nice "$2/bin/python" tests/train/ray_test.py --ray-bin "$2/bin" \
+		--logs "$out/train-ray-$1-logs" | tee "$out/train-ray-$1.tap"
+	"$2/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes raylet-c
+}
+
 # The FSDP engine against torch's own, on CPU ranks of this host. What needs GPUs cannot run here.
 train() {
 	local test name
@@ -124,6 +134,7 @@ train() {
 		case $name in
 		# Short ones always; the rest needs Ray, packages that the environment lacks, or minutes more.
 		comm_test | faults_test | fsdp1_test | fsdp2_test | optim_test) ;;
+		ray_test) continue ;; # has a stage of its own
 		*) [ "$mode" = --all ] || continue ;;
 		esac
 		RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" HOME="$out/home" nice .venv-2.60.0/bin/python "$test" >"$out/train-$name.tap" 2>&1
@@ -157,6 +168,7 @@ if [ "$mode" != --fast ]; then
 	stage "acceptance cases"
 	$bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c >>"$out/build.log" 2>&1
 	with_our_daemon accept accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
+	[ "$mode" != --all ] || { stage "training through Ray"; with_our_daemon train-ray train_through_ray; }
 	stage "field reports"
 	with_our_daemon field field "$([ "$mode" = --all ] && echo . || echo '^driver_left$')"
 fi
