@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from raylet_c import _train
 
@@ -16,7 +17,7 @@ from .layout import RING_BUCKETS, RING_SLOTS, stays, up
 
 log = logging.getLogger("raylet_c.train")
 
-KEEP_AFTER = 2  # steps, after which it is known how much memory they take
+KEEP_AFTER = 2  # steps of an optimizer, after which it is known how much memory a step takes
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 watchers = []  # called with each Model that begins a step
 
@@ -109,8 +110,10 @@ class Model:
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
-        self._steps = 0  # that have begun
+        self._steps = 0  # of optimizers, counted until it is decided which units stay gathered
         self._build(specs)
+        if levels.keep:
+            self._count_steps()
 
     def __del__(self):
         for unit in self.__dict__.get("units", ()):
@@ -303,14 +306,24 @@ class Model:
         self.free_gradients()
         for unit in self.units:
             unit.uses = 0
-        self._steps += 1
-        if self._steps == KEEP_AFTER + 1 and self.levels.keep:
+        if self._steps >= KEEP_AFTER:
             self._keep_gathered()
         self.engine.begin()
         self._in_backward = False
 
+    def _count_steps(self) -> None:
+        model = weakref.ref(self)
+
+        def stepped(*_):
+            if model() is not None:
+                model()._steps += 1
+
+        self._counter = weakref.finalize(self, register_optimizer_step_post_hook(stepped).remove)
+
     def _keep_gathered(self) -> None:
         """Units get memory of their own while that is free: they need no second gather for backward. The same ones on all ranks."""
+        self._counter()
+        self._steps = 0
         room = self.levels.least_free()
         if self.levels.keep != "auto":
             room = min(room, self.levels.keep)
