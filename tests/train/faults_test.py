@@ -49,71 +49,81 @@ def work(fault):
         time.sleep(2 * TIMEOUT)
 
 
-CASES = [  # fault, which rank's text is looked at, what it must name
-    ("killed", 0, ["rank 1", "died"]),
-    ("stopped", 0, ["rank 1", "did not come within %d s" % TIMEOUT]),
-    ("raises", 0, ["rank 1"]),
-    ("other model", 0, ["rank 1", "sizes differ"]),
-    ("skips a step", 0, ["rank 1", "did not come within %d s" % TIMEOUT]),
+CASES = [  # fault, number of ranks, what the others' texts must name. With four, rank 1 is one of two in the first of two nodes
+    ("killed", 2, ["rank 1", "died"]),
+    ("stopped", 2, ["rank 1", "did not come within %d s" % TIMEOUT]),
+    ("raises", 2, ["rank 1"]),
+    ("other model", 2, ["rank 1", "sizes differ"]),
+    ("skips a step", 2, ["rank 1", "did not come within %d s" % TIMEOUT]),
+    ("killed", 4, ["died", "of all)"]),
+    ("skips a step", 4, ["did not come within %d s" % TIMEOUT, "of all)"]),
 ]
 
 
-def run(fault):
-    """(seconds from the first end or fault to rank 0's end, rank 0's output, whether a process stayed)"""
+def run(fault, size):
+    """(the codes with which all ranks but 1 have ended, their outputs, which processes stayed)"""
+    others = [r for r in range(size) if r != 1]
     with tempfile.TemporaryDirectory() as folder:
-        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_ranks._free_port()), WORLD_SIZE="2", OMP_NUM_THREADS="1",
-                   PYTHONPATH=_ranks.python_path(), RANKS_FOLDER=folder)
-        logs = [open(os.path.join(folder, "%d.log" % r), "w+") for r in range(2)]
+        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_ranks._free_port()), WORLD_SIZE=str(size), OMP_NUM_THREADS="1",
+                   PYTHONPATH=_ranks.python_path(), RANKS_FOLDER=folder, RAYLET_C_RANKS_PER_NODE="2")
+        logs = [open(os.path.join(folder, "%d.log" % r), "w+") for r in range(size)]
         command = [sys.executable, os.path.join(_ranks.HERE, "_ranks.py"), "faults_test:work", "ours", json.dumps([dict(fault=fault)])]
         ranks = [subprocess.Popen(command, env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=logs[r], stderr=subprocess.STDOUT)
-                 for r in range(2)]
-        try:
-            ranks[0].wait(timeout=120)
-        except subprocess.TimeoutExpired:
-            pass
-        code = ranks[0].poll()
+                 for r in range(size)]
+        end = time.monotonic() + 120
+        while any(ranks[r].poll() is None for r in others) and time.monotonic() < end:
+            time.sleep(0.05)
+        codes = [ranks[r].poll() for r in others]
         if fault in ("stopped", "skips a step"):
             ranks[1].kill()
         try:
             ranks[1].wait(timeout=30)
         except subprocess.TimeoutExpired:
             pass
-        stayed = [r for r in range(2) if ranks[r].poll() is None]
+        stayed = [r for r in range(size) if ranks[r].poll() is None]
         for p in ranks:
             if p.poll() is None:
                 p.kill()
             p.wait()
-        logs[0].seek(0)
-        return code, logs[0].read(), stayed
+        texts = []
+        for log in logs:
+            log.seek(0)
+            texts.append(log.read())
+            log.close()
+        return codes, [texts[r] for r in others], stayed
+
+
+def problems_of(text, wanted):
+    told = [line for line in text.splitlines() if "Error" in line and all(w in line for w in wanted)]
+    if not told:
+        return "no error names %s" % ", ".join(wanted), ""
+    if not any(name in line for line in told for name in ("forward", "backward", "reduce", "connect", "window")):
+        return "the error names no phase: %s" % told[0], ""
+    return "", told[-1]
 
 
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     number = failed = 0
-    for fault, _, wanted in CASES:
-        sentence = "a rank that %s ends the run on the other, which is told" % {"other model": "has another model", "killed": "is killed",
-                                                                                 "stopped": "is stopped"}.get(fault, fault)
+    for fault, size, wanted in CASES:
+        sentence = "a rank that %s ends the run on the other%s, which %s told" % (
+            {"other model": "has another model", "killed": "is killed", "stopped": "is stopped"}.get(fault, fault),
+            *(("", "is") if size == 2 else ("s of both nodes", "are")))
         if only not in sentence:
             continue
         number += 1
-        code, text, stayed = run(fault)
-        last = [line for line in text.splitlines() if "Error" in line]
-        problems = []
-        if code in (None, 0):
-            problems.append("rank 0 ended with %s" % code)
+        codes, texts, stayed = run(fault, size)
+        problems = ["a rank ended with %s" % code for code in codes if code in (None, 0)]
         if stayed:
             problems.append("ranks %s did not end" % stayed)
-        told = [line for line in last if all(w in line for w in wanted)]
-        if not told:
-            problems.append("no error names %s" % ", ".join(wanted))
-        elif not any(name in line for line in told for name in ("forward", "backward", "reduce", "connect", "window")):
-            problems.append("the error names no phase: %s" % told[0])
+        for text in texts:
+            problem, told = problems_of(text, wanted)
+            if problem:
+                problems += [problem] + text.splitlines()[-12:]
         for problem in problems:
             print("# " + problem)
-        if problems:
-            print("".join("# %s\n" % line for line in text.splitlines()[-12:]), end="")
         failed += bool(problems)
-        text = "" if problems else ": " + told[-1][:300].replace("#", "")
+        text = "" if problems else ": " + told[:300].replace("#", "")
         print("%s %d - %s%s" % ("not ok" if problems else "ok", number, sentence, text), flush=True)
     print("1..%d" % number)
     sys.exit(1 if failed else 0)

@@ -3,6 +3,7 @@
 #include "train_backend/fsdp/levels.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "train_backend/comm/two_level.h"
 
@@ -79,10 +80,17 @@ static int fits(const char *what, const rc__unit *u, size_t wanted, size_t room,
 
 /* ---- failing ---- */
 
-/* A level that failed leaves ranks waiting in the other: they get its reason at once. */
-static int break_all(const rc__levels *l, const rc_error *error)
+/* A level that failed leaves ranks waiting in the other: they get its reason at once. Its text has the level's own numbers of ranks, so it is
+ * told which these are. */
+static int break_all(const rc__levels *l, bool between, rc_error *error)
 {
+	static const char which[] = " of all)";
 	rc_comm *const comms[] = { l->gather, l->reduce, l->gather_between, l->reduce_between };
+	rc_error told = *error;
+
+	if (l->gather && !strstr(told.text, which))
+		rc_fail(error, told.code, "%.*s (here rank q is rank %zu + q * %zu%s", (int)(sizeof told.text - 64), told.text,
+		        between ? (size_t)rc_comm_rank(l->gather) : l->node * l->local, between ? l->local : 1, which);
 
 	for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
 		if (comms[i])
@@ -168,8 +176,10 @@ int rc__levels_gather(const rc__levels *l, rc__unit *u, bool backward, void *sta
 
 	if (fits("gather", u, rc__levels_gather_room(l, u->chunk, u->gather_type), l->gather_bytes, error))
 		return -1;
-	if ((!fetched && fetch(l, u, backward, rows, messages, stream, error)) || spread(l, u, backward, rows, staging, stream, error))
-		return break_all(l, error);
+	if (!fetched && fetch(l, u, backward, rows, messages, stream, error))
+		return break_all(l, true, error);
+	if (spread(l, u, backward, rows, staging, stream, error))
+		return break_all(l, false, error);
 	u->secondary_valid = u->secondary != NULL;
 	*bytes = l->nodes * (l->local - 1) * u->chunk * element;
 	if (!fetched)
@@ -225,7 +235,7 @@ int rc__levels_reduce(const rc__levels *l, const rc__unit *u, const void *packed
 	if (fits("reduction", u, rc__levels_reduce_room(l, count, type), l->reduce_bytes, error))
 		return -1;
 	if (l->reduce && rc_two_level_collect(l->reduce, l->nodes, within, packed, rows, count, type, op, stream, error))
-		return break_all(l, error);
+		return break_all(l, false, error);
 	if (l->quant.reduce) {
 		if (!*out)
 			*out = messages + up(2 * l->nodes * message);
@@ -234,7 +244,7 @@ int rc__levels_reduce(const rc__levels *l, const rc__unit *u, const void *packed
 		result = rc_comm_reduce_scatter(l->reduce_between, between, l->reduce ? rows : packed, *out, count, type, op, stream, error);
 	}
 	if (result)
-		return break_all(l, error);
+		return break_all(l, true, error);
 	*bytes = l->nodes * (l->local - 1) * count * element + (l->nodes - 1) * (l->quant.reduce ? message : count * element);
 	return 0;
 }
