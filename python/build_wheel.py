@@ -58,6 +58,9 @@ def main():
     args = p.parse_args()
     version = version_of(args.version_header)
     info = "%s-%s.dist-info" % (NAME, version)
+    package = next((path for path in args.python if path.endswith(NAME + "/__init__.py")), None)
+    if package and b'VERSION = "%s"' % version.encode() not in read(package):
+        raise SystemExit("%s has no line: VERSION = \"%s\", the version of %s" % (package, version, args.version_header))
     files = {}  # path in the wheel -> (bytes, executable)
     for path in args.python:
         inside = path[path.rindex(NAME + "/"):]

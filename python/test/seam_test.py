@@ -39,6 +39,8 @@ FILES = {
     "torch/distributed/fsdp/_fully_shard.py": "def fully_shard():\n    return 'stock'\n",
     "torch/_dynamo/__init__.py": "import torch.distributed.fsdp\nseen = torch.distributed.fsdp.fully_shard()\nwhole = True\n",
     "torch/broken.py": "import torch.distributed.fsdp\nraise ValueError('broken')\n",
+    "raylet_c/_train.py": "from raylet_c import VERSION\n",
+    "raylet_c/train/torch_names.py": "def check():\n    pass\n",
     "ray/__init__.py": "",
     "ray/train/__init__.py": "class get_context:\n    def get_world_size(self):\n        return 2\n",
     "ray/train/torch/__init__.py": (
@@ -164,6 +166,16 @@ def errors():
          "stock\n['install', 'uninstall']", files=broken, log="torch's own FSDP stays in place: RuntimeError: no way")
     case("a face that cannot be imported leaves torch's own in place, with one line", USE, "stock",
          files={"raylet_c/train/fsdp1.py": "import no_such_module\n"}, log="ModuleNotFoundError: No module named 'no_such_module'")
+    case("without the C module torch's own stays in place, with one line", USE, "stock", files={"raylet_c/_train.py": "import no_such_module\n"},
+         log="the C module raylet_c._train cannot be loaded: No module named 'no_such_module'")
+    case("with a C module of another version torch's own stays in place, with one line", USE, "stock",
+         files={"raylet_c/_train.py": "VERSION = '0.0.9'\n"}, log="the C module raylet_c._train is 0.0.9, the Python files beside it are ")
+    case("with a C module without a version torch's own stays in place, with one line", USE, "stock", files={"raylet_c/_train.py": ""},
+         log="the C module raylet_c._train is of another build, the Python files beside it are ")
+    case("a release of torch that has not all names keeps its own, with one line", USE, "stock",
+         files={"raylet_c/train/torch_names.py": "from torch.distributed.fsdp import no_such_name\n",
+                "torch/__init__.py": "__version__ = '9.9.9'\n" + FILES["torch/__init__.py"]},
+         log="RuntimeError: torch 9.9.9 is not served by raylet_c: cannot import name 'no_such_name'")
 
 
 def forked():

@@ -134,6 +134,21 @@ def load_module():
     raise SystemExit("raylet_c._train is not built: bazel/dev.sh build/raylet_c/_train.abi3.so")
 
 
+def name_as_newer():
+    """Gives parts of torch 2.4 and 2.5 the names of later releases, which the tests use."""
+    import torch.distributed.fsdp
+    import torch.distributed.tensor
+
+    if not hasattr(torch.distributed.tensor, "DTensor"):
+        from torch.distributed import _tensor
+
+        vars(torch.distributed.tensor).update((n, getattr(_tensor, n)) for n in ("DTensor", "Replicate", "Shard"))
+    if not hasattr(torch.distributed.fsdp, "fully_shard"):
+        from torch.distributed._composable import fsdp
+
+        vars(torch.distributed.fsdp).update((n, v) for n, v in vars(fsdp).items() if not n.startswith("_"))
+
+
 def _child():
     import torch
     import torch.distributed as dist
@@ -145,6 +160,7 @@ def _child():
         from raylet_c import train
 
         train.install()
+    name_as_newer()
     dist.init_process_group("gloo")
     name, function = what.split(":")
     function = getattr(importlib.import_module(name), function)

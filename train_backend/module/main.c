@@ -1,6 +1,8 @@
 /* raylet_c._train: the module itself. */
 #include "train_backend/module/module.h"
 
+#include "raylet-c/base/version.h"
+
 PyObject *rc_raise(const rc_error *error)
 {
 	PyObject *type = PyExc_RuntimeError;
@@ -20,7 +22,7 @@ PyObject *rc_raise(const rc_error *error)
 
 static int module_exec(PyObject *module)
 {
-	if (rc_module_add_comm(module) || rc_module_add_engine(module))
+	if (rc_module_add_comm(module) || rc_module_add_engine(module) || PyModule_AddStringConstant(module, "VERSION", RC_VERSION))
 		return -1;
 	return 0;
 }

@@ -12,6 +12,8 @@ import importlib
 import os
 import threading
 
+from raylet_c import VERSION
+
 FACES = ("fsdp2", "fsdp1", "optim", "prepare_model")
 LAZY = {"graph": "cuda_graph", "traffic": "levels"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
 _installed = []
@@ -19,13 +21,14 @@ _lock = threading.RLock()
 
 
 def install(**options):
-    """Takes torch's FSDP over, all of it or, when that fails, nothing. Later calls only take options, which are those of settings.py: for
-    models that are sharded from now on, the same on all ranks. Any thread."""
+    """Takes torch's FSDP over, all of it or, when that fails, nothing: then it raises. Later calls only take options, which are those of
+    settings.py: for models that are sharded from now on, the same on all ranks. Any thread."""
     importlib.import_module("raylet_c.train.settings").give(options)
     if os.environ.get("RAYLET_C_FSDP") == "0":
         return
     # All imports come before the lock: another thread may come here at the end of one of them, holding what we would wait for.
     importlib.import_module("torch.distributed.fsdp")
+    _check()
     faces = [importlib.import_module("raylet_c.train." + name) for name in FACES]
     with _lock:
         if _installed:
@@ -37,6 +40,21 @@ def install(**options):
         except BaseException:
             uninstall()
             raise
+
+
+def _check():
+    """Raises, with one line, when the C module or torch are not those that the faces are made for."""
+    try:
+        built = getattr(importlib.import_module("raylet_c._train"), "VERSION", "of another build")
+    except ImportError as error:
+        raise ImportError("the C module raylet_c._train cannot be loaded: %s" % error) from None
+    if built != VERSION:
+        raise ImportError("the C module raylet_c._train is %s, the Python files beside it are %s" % (built, VERSION))
+    try:
+        importlib.import_module("raylet_c.train.torch_names").check()
+    except ImportError as error:
+        torch = importlib.import_module("torch")
+        raise RuntimeError("torch %s is not served by raylet_c: %s" % (torch.__version__, error)) from None
 
 
 def uninstall():

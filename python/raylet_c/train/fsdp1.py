@@ -60,7 +60,7 @@ def refusal(root):
             return "a device_mesh with tensor parallelism"
         if handle._has_optim_in_backward:
             return "an optimizer that steps in the backward pass"
-        if not all(flat._contiguities):
+        if not all(getattr(flat, "_contiguities", ())):  # torch 2.5 and later; before, views of a flat parameter are contiguous
             return "parameters that are not contiguous (%s)" % flat._fqns[flat._contiguities.index(False)]
         for dtype in (flat.dtype, handle._fwd_bwd_param_dtype, handle._reduce_dtype):
             if dtype not in TYPES:

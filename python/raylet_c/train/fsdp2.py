@@ -10,22 +10,16 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed.tensor import Shard
 
 from .levels import Levels
+from .torch_names import Shard, _fsdp_param_group, _fsdp_state
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage, storage_users
 
 log = logging.getLogger("raylet_c.train")
 ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
 
-try:
-    from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
-    from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
-except ImportError:  # torch before 2.6
-    from torch.distributed._composable.fsdp import _fsdp_param_group, _fsdp_state
-    from torch.distributed._composable.fsdp._fsdp_common import TrainingState
-
 State = _fsdp_state.FSDPState
+TrainingState = _fsdp_state.TrainingState
 Group = _fsdp_param_group.FSDPParamGroup
 _stock = {}  # name -> torch's own method of FSDPState
 roots = weakref.WeakSet()  # what is on the engine now
@@ -38,10 +32,12 @@ def groups_of(state):
     return groups
 
 
+def modules_of(state):
+    return state._modules if hasattr(state, "_modules") else (state._module,)  # torch 2.4: one
+
+
 def refusal(root):
     """Why a root is left to torch: what is not served, by the name that the user gave it; None when it is served."""
-    from torch.distributed.fsdp import CPUOffloadPolicy
-
     groups = [g for s in root._state_ctx.all_states for g in groups_of(s)]
     if not groups:
         return "no parameters"
@@ -56,7 +52,7 @@ def refusal(root):
             return "a mesh that only replicates"
         if mesh.mesh != first.mesh:
             return "different meshes in one model"
-        if isinstance(group.offload_policy, CPUOffloadPolicy):
+        if any(p.offload_to_cpu for p in group.fsdp_params):
             return "offload_policy=CPUOffloadPolicy"
         reason = _switched(group)
         if reason:
@@ -66,8 +62,9 @@ def refusal(root):
         for param in group.fsdp_params:
             if param.is_dtensor:
                 return "parameters that are DTensors already (%s)" % param._param_fqn
-            if not isinstance(param.fsdp_placement, Shard) or param.fsdp_placement.dim != 0:
-                return "shard_placement_fn with %s (%s)" % (param.fsdp_placement, param._param_fqn)
+            placement = getattr(param, "fsdp_placement", Shard(0))  # torch 2.6 and later
+            if not isinstance(placement, Shard) or placement.dim != 0:
+                return "shard_placement_fn with %s (%s)" % (placement, param._param_fqn)
             if param.orig_dtype not in TYPES:
                 return "%s parameters (%s)" % (param.orig_dtype, param._param_fqn)
             if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
@@ -153,9 +150,10 @@ class Root:
         first = params[0]
         param_dtype = first.param_dtype or first.orig_dtype
         reduce_dtype = group._reduce_dtype or param_dtype
-        inner = any(groups_of(s) and s is not state and any(m in o.modules() for m in s._modules for o in state._modules) for s in self.states)
+        inner = any(groups_of(s) and s is not state and any(m in o.modules() for m in modules_of(s) for o in modules_of(state))
+                    for s in self.states)
         return UnitSpec(group._module_fqn or "the root", pieces, tensors, first.orig_dtype, param_dtype, reduce_dtype,
-                        alone=inner or state._is_root or len(group.modules) > 1 or self._stays(group))
+                        alone=inner or state._is_root or len(modules_of(state)) > 1 or self._stays(group))
 
     @staticmethod
     def _stays(group):
@@ -414,17 +412,25 @@ def _group_class():
 def _lazy_init(state):
     if state._is_root is not None:
         return
+    gpu_only = state._device.type == "cpu" and hasattr(state._comm_ctx, "init")  # torch 2.4: streams of a GPU
+    if gpu_only:
+        state._comm_ctx.init = lambda: None
     _stock["_lazy_init"](state)
     if not state._is_root:
         return
     reason = refusal(state)
     if reason:
-        log.warning("fully_shard stays torch's own here: %s is not served by raylet_c", reason)
-        return
-    try:
-        state._rc_root = Root(state)
-    except NotImplementedError as error:
-        log.warning("fully_shard stays torch's own here: %s", error)
+        reason += " is not served by raylet_c"
+    else:
+        try:
+            state._rc_root = Root(state)
+        except NotImplementedError as error:
+            reason = str(error)
+    if reason:
+        log.warning("fully_shard stays torch's own here: %s", reason)
+        if gpu_only:
+            del state._comm_ctx.init
+            state._comm_ctx.init()
 
 
 def _pre_forward(state, module, args, kwargs):

@@ -17,10 +17,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate
 
 from . import fsdp2
 from .model import own_storage
+from .torch_names import DTensor, Replicate
 
 _stock: Dict[Any, Any] = {}  # class or function name -> torch's own
 
