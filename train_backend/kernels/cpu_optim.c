@@ -47,7 +47,7 @@ static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__ad
 	}
 }
 
-static void adamw_tile(const rc__cpu_ops *cpu, const rc__adamw_factors *factors, rc_roots roots, float *param, const float *grad,
+static void adamw_tile(const rc__cpu_ops *cpu, const rc__adamw_factors *factors, const rc_roots *roots, float *param, const float *grad,
                        float *exp_avg, float *exp_avg_sq, size_t count)
 {
 	float found[TILE];
@@ -57,7 +57,7 @@ static void adamw_tile(const rc__cpu_ops *cpu, const rc__adamw_factors *factors,
 		return;
 	}
 	cpu->adamw_moments(factors, param, grad, exp_avg, exp_avg_sq, count);
-	roots((int)count, exp_avg_sq, found, ROOTS_MODE);
+	roots->take((int)count, exp_avg_sq, found, ROOTS_MODE);
 	cpu->adamw_apply(factors, param, exp_avg, found, count);
 }
 
@@ -67,6 +67,7 @@ int rc__cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stre
 	bool all_bf16 = step->param_type == RC_BF16 && step->grad_type == RC_BF16 && step->state_type == RC_BF16 && !step->roots;
 	float params[TILE], grads[TILE], firsts[TILE], seconds[TILE];
 	rc__adamw_factors factors;
+	int root_threads = 0;
 
 	(void)stream, (void)error;
 	if (step->skip && *step->skip != 0)
@@ -77,6 +78,8 @@ int rc__cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stre
 		adamw_f64(cpu, step, &factors);
 		return 0;
 	}
+	if (step->roots)
+		root_threads = step->roots->threads(1);
 	for (size_t done = 0, n; done < step->count; done += n) {
 		void *param = at_mut(step->param, step->param_type, done);
 		void *exp_avg = at_mut(step->exp_avg, step->state_type, done), *exp_avg_sq = at_mut(step->exp_avg_sq, step->state_type, done);
@@ -100,6 +103,8 @@ int rc__cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stre
 		if (cast)
 			convert(cpu, param, step->param_type, cast, step->cast_type, n, 1);
 	}
+	if (step->roots)
+		(void)step->roots->threads(root_threads);
 	return 0;
 }
 

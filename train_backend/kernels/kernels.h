@@ -50,7 +50,12 @@ int rc_clip_coefficient(rc_kernels *kernels, const float *sum, float max_norm, f
 
 /* Square roots of count elements, as MKL's vmsSqrt. torch 2.13 takes them from there on x86-64 (ATen/cpu/vml.h), and they are at times one
  * unit in the last place off IEEE's: with them a step gives the bits of torch's default, and without them those of its fused one. */
-typedef void (*rc_roots)(int count, const float *from, float *to, int64_t mode);
+typedef struct rc_roots {
+	void (*take)(int count, const float *from, float *to, int64_t mode);
+	/* MKL_Set_Num_Threads_Local: how many threads `take` may make when this one calls it, returns what was set before. For 1024 elements
+	 * they cost ten times what they do. */
+	int (*threads)(int count);
+} rc_roots;
 
 /* One step of AdamW or Adam (torch.optim's formulas) over a flat shard. */
 typedef struct rc_adamw {
@@ -69,7 +74,7 @@ typedef struct rc_adamw {
 	bool decoupled;       /* AdamW (true) or Adam with L2 in the gradient */
 	bool maximize;
 	bool follow;          /* where cast is not the parameter as rounded, somebody has written it: the parameter becomes it before the step */
-	rc_roots roots;       /* NULL: IEEE's square roots. CPU, for parameters in other types than f64 */
+	const rc_roots *roots; /* NULL: IEEE's square roots. CPU, for parameters in other types than f64 */
 } rc_adamw;
 int rc_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 

@@ -225,7 +225,7 @@ static void adamw_f32(const rc_adamw *step, size_t i, double count, float grad_s
 		m = fmaf(new_weight - 1, g - m, g);
 	v = fmaf(new_square_weight * g, g, v * (float)step->beta2);
 	if (step->roots)
-		step->roots(1, &v, &root, 0x140102);
+		step->roots->take(1, &v, &root, 0x140102);
 	else
 		root = sqrtf(v);
 	p = p - step_size * m / (root / correction + (float)step->eps);

@@ -20,7 +20,7 @@ PyObject *rc_raise(const rc_error *error)
 
 static int module_exec(PyObject *module)
 {
-	if (rc_module_add_comm(module) || rc_module_add_engine(module))
+	if (rc_module_add_comm(module) || rc_module_add_engine(module) || rc_module_add_kernels(module))
 		return -1;
 	return 0;
 }
