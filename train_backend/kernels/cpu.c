@@ -5,9 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "train_backend/kernels/cpu_tiles.h"
 #include "train_backend/kernels/internal.h"
-
-#define TILE 1024
 
 size_t rc__cpu_sets(const rc__cpu_ops *sets[3])
 {
@@ -24,113 +23,6 @@ size_t rc__cpu_sets(const rc__cpu_ops *sets[3])
 #endif
 	sets[count++] = &rc__cpu_base;
 	return count;
-}
-
-static inline const void *at(const void *base, rc_dtype type, size_t index)
-{
-	return (const char *)base + index * rc_dtype_size(type);
-}
-
-static inline void *at_mut(void *base, rc_dtype type, size_t index)
-{
-	return (char *)base + index * rc_dtype_size(type);
-}
-
-static inline size_t tile_at(size_t done, size_t count)
-{
-	return count - done < TILE ? count - done : TILE;
-}
-
-/* The elements in f32: from itself where it is f32, else converted into tile. */
-static const float *widen(const rc__cpu_ops *cpu, const void *from, rc_dtype type, float *tile, size_t count)
-{
-	const double *f64 = from;
-
-	switch (type) {
-	case RC_F32: return from;
-	case RC_F16: cpu->widen_f16(from, tile, count); return tile;
-	case RC_BF16: cpu->widen_bf16(from, tile, count); return tile;
-	default:
-		for (size_t i = 0; i < count; i++)
-			tile[i] = (float)f64[i];
-		return tile;
-	}
-}
-
-static void narrow(const rc__cpu_ops *cpu, const float *from, void *to, rc_dtype type, size_t count)
-{
-	double *f64 = to;
-
-	switch (type) {
-	case RC_F32:
-		if (from != to)
-			memcpy(to, from, count * sizeof *from);
-		break;
-	case RC_F16: cpu->narrow_f16(from, to, count); break;
-	case RC_BF16: cpu->narrow_bf16(from, to, count); break;
-	default:
-		for (size_t i = 0; i < count; i++)
-			f64[i] = from[i];
-	}
-}
-
-/* Elements that are read and written: in place where they are f32. */
-static float *open_tile(const rc__cpu_ops *cpu, void *data, rc_dtype type, float *tile, size_t count)
-{
-	return type == RC_F32 ? data : (float *)widen(cpu, data, type, tile, count);
-}
-
-static double get_f64(const rc__cpu_ops *cpu, const void *from, rc_dtype type, size_t index)
-{
-	float tile[1];
-
-	if (type == RC_F64)
-		return ((const double *)from)[index];
-	return *widen(cpu, at(from, type, index), type, tile, 1);
-}
-
-/* f64 goes to 16 bits by way of f32, as torch's conversions do. */
-static void put_f64(const rc__cpu_ops *cpu, void *to, rc_dtype type, size_t index, double value)
-{
-	float narrowed = (float)value;
-
-	if (type == RC_F64)
-		((double *)to)[index] = value;
-	else
-		narrow(cpu, &narrowed, at_mut(to, type, index), type, 1);
-}
-
-static void convert(const rc__cpu_ops *cpu, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, float scale)
-{
-	float tile[TILE];
-
-	if (from_type == to_type && scale == 1) {
-		memcpy(to, from, count * rc_dtype_size(from_type));
-		return;
-	}
-	if ((from_type == RC_F64 || to_type == RC_F64) && scale != 1) {
-		for (size_t i = 0; i < count; i++)
-			put_f64(cpu, to, to_type, i, get_f64(cpu, from, from_type, i) * scale);
-		return;
-	}
-	for (size_t done = 0, n; done < count; done += n) {
-		const void *source = at(from, from_type, done);
-		void *target = at_mut(to, to_type, done);
-
-		n = tile_at(done, count);
-		if (scale == 1 && to_type == RC_F32) { /* straight into the target */
-			widen(cpu, source, from_type, target, n);
-			continue;
-		}
-		const float *values = widen(cpu, source, from_type, tile, n);
-		if (scale != 1) {
-			if (values != tile)
-				memcpy(tile, values, n * sizeof *tile);
-			cpu->scale(tile, scale, n);
-			values = tile;
-		}
-		narrow(cpu, values, target, to_type, n);
-	}
 }
 
 static int cpu_unshuffle(rc_kernels *kernels, const rc_layout *layout, const void *gathered, void *full, size_t element, rc_stream stream,
@@ -261,68 +153,6 @@ static int cpu_clip_coefficient(rc_kernels *kernels, const float *sum, float max
 	*coefficient = ratio > 1 ? 1 : ratio;
 	if (norm)
 		*norm = total;
-	return 0;
-}
-
-/* The loop of cpu_simd.inc in f64, for f64 parameters. */
-static void adamw_f64(const rc__cpu_ops *cpu, const rc_adamw *step, const rc__adamw_factors *f)
-{
-	double near = f->weight1 < 0.5 ? 0 : 1, weight = f->weight1 < 0.5 ? f->weight1 : f->weight1 - 1;
-
-	for (size_t i = 0; i < step->count; i++) {
-		double p = get_f64(cpu, step->param, step->param_type, i) * f->decay;
-		double g = get_f64(cpu, step->grad, step->grad_type, i) * f->grad_scale;
-		double m = get_f64(cpu, step->exp_avg, step->state_type, i);
-		double v = get_f64(cpu, step->exp_avg_sq, step->state_type, i);
-
-		if (f->l2 != 0)
-			g = fma(p, f->l2, g);
-		m = fma(weight, g - m, near != 0 ? g : m);
-		v = fma(f->weight2 * g, g, v * f->beta2);
-		p -= f->step_size * m / (sqrt(v) / f->root + f->eps);
-		put_f64(cpu, step->param, step->param_type, i, p);
-		put_f64(cpu, step->exp_avg, step->state_type, i, m);
-		put_f64(cpu, step->exp_avg_sq, step->state_type, i, v);
-		if (step->cast) /* param is f64: nothing was rounded yet */
-			put_f64(cpu, step->cast, step->cast_type, i, p);
-	}
-}
-
-static int cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error)
-{
-	const rc__cpu_ops *cpu = kernels->cpu;
-	float params[TILE], grads[TILE], firsts[TILE], seconds[TILE];
-	rc__adamw_factors factors;
-
-	(void)stream, (void)error;
-	if (step->skip && *step->skip != 0)
-		return 0;
-	rc__adamw_factors_make(step, step->step_on_device ? *step->step_on_device : step->step, step->grad_scale ? *step->grad_scale : 1,
-	                       &factors);
-	if (step->param_type == RC_F64) {
-		adamw_f64(cpu, step, &factors);
-		return 0;
-	}
-	for (size_t done = 0, n; done < step->count; done += n) {
-		void *param = at_mut(step->param, step->param_type, done);
-		void *exp_avg = at_mut(step->exp_avg, step->state_type, done), *exp_avg_sq = at_mut(step->exp_avg_sq, step->state_type, done);
-		const void *grad = at(step->grad, step->grad_type, done);
-
-		n = tile_at(done, step->count);
-		if (step->param_type == RC_BF16 && step->grad_type == RC_BF16 && step->state_type == RC_BF16) {
-			cpu->adamw_bf16(&factors, param, grad, exp_avg, exp_avg_sq, n);
-		} else {
-			float *p = open_tile(cpu, param, step->param_type, params, n);
-			float *m = open_tile(cpu, exp_avg, step->state_type, firsts, n), *v = open_tile(cpu, exp_avg_sq, step->state_type, seconds, n);
-
-			cpu->adamw_f32(&factors, p, widen(cpu, grad, step->grad_type, grads, n), m, v, n);
-			narrow(cpu, p, param, step->param_type, n);
-			narrow(cpu, m, exp_avg, step->state_type, n);
-			narrow(cpu, v, exp_avg_sq, step->state_type, n);
-		}
-		if (step->cast)
-			convert(cpu, param, step->param_type, at_mut(step->cast, step->cast_type, done), step->cast_type, n, 1);
-	}
 	return 0;
 }
 
@@ -468,7 +298,8 @@ const rc__backend rc__cpu_backend = {
 	.scale = cpu_scale,
 	.sum_squares = cpu_sum_squares,
 	.clip_coefficient = cpu_clip_coefficient,
-	.adamw_step = cpu_adamw_step,
+	.adamw_step = rc__cpu_adamw_step,
+	.sgd_step = rc__cpu_sgd_step,
 	.quantize = cpu_quantize,
 	.dequantize = cpu_dequantize,
 };

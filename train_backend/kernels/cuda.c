@@ -29,6 +29,8 @@ enum kernel {
 	CLIP_COEFFICIENT,
 	ADAMW,
 	ADAMW_F64,
+	SGD,
+	SGD_F64,
 	QUANTIZE,
 	DEQUANTIZE,
 	KERNELS,
@@ -44,6 +46,8 @@ static const char *const names[KERNELS] = {
 	[CLIP_COEFFICIENT] = "clip_coefficient",
 	[ADAMW] = "adamw",
 	[ADAMW_F64] = "adamw_f64",
+	[SGD] = "sgd",
+	[SGD_F64] = "sgd_f64",
 	[QUANTIZE] = "quantize",
 	[DEQUANTIZE] = "dequantize",
 };
@@ -89,6 +93,19 @@ struct adamw_call {
 	double lr, beta1;
 	rc__adamw_factors factors;
 	int vector;
+	int follow;
+};
+
+/* As in kernels.cu. */
+struct sgd_call {
+	void *param;
+	const void *grad;
+	void *buffer;
+	void *cast;
+	int param_type, grad_type, state_type, cast_type;
+	uint64_t count;
+	double decay, momentum, weight, step_size, sign;
+	int first, nesterov, follow;
 };
 
 /* ---- create and destroy ---- */
@@ -371,11 +388,41 @@ static int cuda_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream 
 		.lr = step->lr,
 		.beta1 = step->beta1,
 		.vector = vector,
+		.follow = step->follow,
 	};
 	void *arguments[] = {&call};
 
 	rc__adamw_factors_make(step, step->step_on_device ? 1 : step->step, 1, &call.factors);
 	return launch(kernels, f64 ? ADAMW_F64 : ADAMW, step->count, vector ? 4 * THREADS : THREADS, arguments, stream, error);
+}
+
+static int cuda_sgd_step(rc_kernels *kernels, const rc_sgd *step, rc_stream stream, rc_error *error)
+{
+	rc__sgd_factors f;
+
+	rc__sgd_factors_make(step, &f);
+	struct sgd_call call = {
+		.param = step->param,
+		.grad = step->grad,
+		.buffer = step->momentum_buffer,
+		.cast = step->cast,
+		.param_type = (int)step->param_type,
+		.grad_type = (int)step->grad_type,
+		.state_type = (int)step->state_type,
+		.cast_type = (int)step->cast_type,
+		.count = step->count,
+		.decay = f.decay,
+		.momentum = f.momentum,
+		.weight = f.weight,
+		.step_size = f.step_size,
+		.sign = f.sign,
+		.first = f.first,
+		.nesterov = f.nesterov,
+		.follow = step->follow,
+	};
+	void *arguments[] = {&call};
+
+	return launch(kernels, step->param_type == RC_F64 ? SGD_F64 : SGD, step->count, THREADS, arguments, stream, error);
 }
 
 /* ---- block quantisation ---- */
@@ -414,6 +461,7 @@ const rc__backend rc__cuda_backend = {
 	.sum_squares = cuda_sum_squares,
 	.clip_coefficient = cuda_clip_coefficient,
 	.adamw_step = cuda_adamw_step,
+	.sgd_step = cuda_sgd_step,
 	.quantize = cuda_quantize,
 	.dequantize = cuda_dequantize,
 };

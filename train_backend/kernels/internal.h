@@ -38,6 +38,15 @@ typedef struct rc__adamw_factors {
 	double grad_scale;   /* 1: not scaled; negative to maximise */
 } rc__adamw_factors;
 
+typedef struct rc__sgd_factors {
+	double decay;      /* weight_decay, or 0 */
+	double momentum;   /* 0: without */
+	double weight;     /* of the gradient in the buffer: 1 - dampening */
+	double step_size;  /* -lr */
+	double sign;       /* of the gradient: -1 to maximise */
+	bool first, nesterov;
+} rc__sgd_factors;
+
 /* The calls of kernels.h after their arguments were checked: no zero counts, types that the call serves. */
 typedef struct rc__backend {
 	int (*unshuffle)(rc_kernels *kernels, const rc_layout *layout, const void *gathered, void *full, size_t element, rc_stream stream,
@@ -53,6 +62,7 @@ typedef struct rc__backend {
 	int (*clip_coefficient)(rc_kernels *kernels, const float *sum, float max_norm, float *coefficient, float *norm, rc_stream stream,
 	                        rc_error *error);
 	int (*adamw_step)(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error);
+	int (*sgd_step)(rc_kernels *kernels, const rc_sgd *step, rc_stream stream, rc_error *error);
 	int (*quantize)(rc_kernels *kernels, rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count, float *residual,
 	                void *packed, rc_stream stream, rc_error *error);
 	int (*dequantize)(rc_kernels *kernels, rc_quant kind, size_t block, const void *packed, void *to, rc_dtype to_type, size_t count,
@@ -79,6 +89,13 @@ void rc__cuda_layout_destroy(rc_kernels *kernels, rc__cuda_layout *table);
 
 /* Everything but what is read from device memory at run time: step_on_device and grad_scale. */
 void rc__adamw_factors_make(const rc_adamw *step, double count, double grad_scale, rc__adamw_factors *factors);
+void rc__sgd_factors_make(const rc_sgd *step, rc__sgd_factors *factors);
+
+void rc__sgd_factors_make(const rc_sgd *step, rc__sgd_factors *factors);
+
+/* cpu_optim.c */
+int rc__cpu_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+int rc__cpu_sgd_step(rc_kernels *kernels, const rc_sgd *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 
 /* Where the two parts of a quantised message lie: scales [blocks] f32 at 0, values at the offset, a multiple of 16. */
 static inline size_t rc__quant_blocks(size_t count, size_t block)
@@ -108,6 +125,11 @@ struct rc__cpu_ops {
 	void (*add_scaled)(float *sum, const float *from, float scale, size_t count);
 	double (*sum_squares)(const float *data, size_t count);
 	void (*adamw_f32)(const rc__adamw_factors *factors, float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count);
+	/* The same in two halves, between which somebody else takes the square roots of exp_avg_sq. */
+	void (*adamw_moments)(const rc__adamw_factors *factors, float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count);
+	void (*adamw_apply)(const rc__adamw_factors *factors, float *param, const float *exp_avg, const float *roots, size_t count);
+	/* buffer: NULL without momentum. */
+	void (*sgd_f32)(const rc__sgd_factors *factors, float *param, const float *grad, float *buffer, size_t count);
 	/* All four in bf16, the commonest case after f32, in one loop. */
 	void (*adamw_bf16)(const rc__adamw_factors *factors, uint16_t *param, const uint16_t *grad, uint16_t *exp_avg, uint16_t *exp_avg_sq,
 	                   size_t count);

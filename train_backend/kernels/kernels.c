@@ -200,6 +200,24 @@ void rc__adamw_factors_make(const rc_adamw *step, double count, double grad_scal
 	};
 }
 
+void rc__sgd_factors_make(const rc_sgd *step, rc__sgd_factors *factors)
+{
+	*factors = (rc__sgd_factors){
+		.decay = step->weight_decay,
+		.momentum = step->momentum,
+		.weight = 1 - step->dampening,
+		.step_size = -step->lr,
+		.sign = step->maximize ? -1 : 1,
+		.first = step->first,
+		.nesterov = step->nesterov,
+	};
+}
+
+static bool is_half(rc_dtype type)
+{
+	return type == RC_F16 || type == RC_BF16;
+}
+
 int rc_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error)
 {
 	if (check_type(step->param_type, "adamw: parameter", error) || check_type(step->grad_type, "adamw: gradient", error) ||
@@ -207,7 +225,22 @@ int rc_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, r
 		return -1;
 	if (!step->step_on_device && !(step->step >= 1))
 		return rc_fail(error, RC_E_INVALID, "adamw: step %g: the first is 1", step->step);
+	if (step->follow && (step->param_type != RC_F32 || !step->cast || !is_half(step->cast_type)))
+		return rc_fail(error, RC_E_INVALID, "adamw: only an f32 parameter follows, and a copy in 16 bits");
+	if (step->roots && (kernels->device >= 0 || step->param_type == RC_F64))
+		return rc_fail(error, RC_E_INVALID, "adamw: square roots of one's own are for the CPU and not for f64");
 	return step->count ? kernels->backend->adamw_step(kernels, step, stream, error) : 0;
+}
+
+int rc_sgd_step(rc_kernels *kernels, const rc_sgd *step, rc_stream stream, rc_error *error)
+{
+	if (check_type(step->param_type, "sgd: parameter", error) || check_type(step->grad_type, "sgd: gradient", error) ||
+	    (step->momentum_buffer && check_type(step->state_type, "sgd: momentum", error)) ||
+	    (step->cast && check_type(step->cast_type, "sgd: cast", error)))
+		return -1;
+	if (step->follow && (step->param_type != RC_F32 || !step->cast || !is_half(step->cast_type)))
+		return rc_fail(error, RC_E_INVALID, "sgd: only an f32 parameter follows, and a copy in 16 bits");
+	return step->count ? kernels->backend->sgd_step(kernels, step, stream, error) : 0;
 }
 
 static int check_quant(rc_quant kind, size_t block, rc_dtype type, rc_error *error)

@@ -522,6 +522,7 @@ struct adamw_call {
 	double lr, beta1;        /* for step */
 	factors f;
 	int vector;
+	int follow; /* where cast is not the parameter as rounded, the parameter becomes it first */
 };
 
 /* The number of steps is a whole number. */
@@ -603,6 +604,12 @@ template <typename T> struct adamw_math {
 	}
 };
 
+/* What somebody has written to the narrow copy since the last step counts. */
+INLINE float followed(float p, float copy, int type)
+{
+	return as_stored(type, p) == copy ? p : copy;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call call)
 {
 	factors f = call.f;
@@ -623,6 +630,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call cal
 		decode<4>(call.grad_type, g_bits, g);
 		decode<4>(call.state_type, m_bits, m);
 		decode<4>(call.state_type, v_bits, v);
+		if (call.follow) {
+			u32 c_bits[4];
+			float c[4];
+
+			fetch<4>(call.cast, call.cast_type, group * 4, c_bits);
+			decode<4>(call.cast_type, c_bits, c);
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				p[j] = followed(p[j], c[j], call.cast_type);
+		}
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 			math.apply(p[j], g[j], m[j], v[j]);
@@ -640,6 +657,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(const adamw_call cal
 		float p = load1(call.param, call.param_type, i), g = load1(call.grad, call.grad_type, i);
 		float m = load1(call.exp_avg, call.state_type, i), v = load1(call.exp_avg_sq, call.state_type, i);
 
+		if (call.follow)
+			p = followed(p, load1(call.cast, call.cast_type, i), call.cast_type);
 		math.apply(p, g, m, v);
 		store1(call.param, call.param_type, i, p);
 		store1(call.exp_avg, call.state_type, i, m);
@@ -664,6 +683,62 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw_f64(const adamw_call
 		store_f64(call.param, call.param_type, i, p);
 		store_f64(call.exp_avg, call.state_type, i, m);
 		store_f64(call.exp_avg_sq, call.state_type, i, v);
+		if (call.cast)
+			store_f64(call.cast, call.cast_type, i, p);
+	}
+}
+
+/* As in cuda.c. */
+struct sgd_call {
+	void *param;
+	const void *grad;
+	void *buffer; /* or 0 */
+	void *cast;   /* or 0 */
+	int param_type, grad_type, state_type, cast_type;
+	u64 count;
+	double decay, momentum, weight, step_size, sign;
+	int first, nesterov, follow;
+};
+
+template <typename T> INLINE void sgd_apply(const sgd_call &call, T &p, T g, T &b)
+{
+	g *= (T)call.sign;
+	if (call.decay != 0)
+		g = fused(p, (T)call.decay, g);
+	if (call.buffer) {
+		b = call.first ? g : fused(g, (T)call.weight, b * (T)call.momentum);
+		g = call.nesterov ? fused(b, (T)call.momentum, g) : b;
+	}
+	p = fused(g, (T)call.step_size, p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) sgd(const sgd_call call)
+{
+	for (u64 i = grid_index(); i < call.count; i += grid_stride()) {
+		float p = load1(call.param, call.param_type, i), g = load1(call.grad, call.grad_type, i);
+		float b = call.buffer && !call.first ? load1(call.buffer, call.state_type, i) : 0;
+
+		if (call.follow)
+			p = followed(p, load1(call.cast, call.cast_type, i), call.cast_type);
+		sgd_apply(call, p, g, b);
+		store1(call.param, call.param_type, i, p);
+		if (call.buffer)
+			store1(call.buffer, call.state_type, i, b);
+		if (call.cast)
+			store1(call.cast, call.cast_type, i, as_stored(call.param_type, p));
+	}
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) sgd_f64(const sgd_call call)
+{
+	for (u64 i = grid_index(); i < call.count; i += grid_stride()) {
+		double p = load_f64(call.param, call.param_type, i), g = load_f64(call.grad, call.grad_type, i);
+		double b = call.buffer && !call.first ? load_f64(call.buffer, call.state_type, i) : 0;
+
+		sgd_apply(call, p, g, b);
+		store_f64(call.param, call.param_type, i, p);
+		if (call.buffer)
+			store_f64(call.buffer, call.state_type, i, b);
 		if (call.cast)
 			store_f64(call.cast, call.cast_type, i, p);
 	}

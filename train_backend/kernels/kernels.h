@@ -4,6 +4,7 @@
 #define RC_KERNELS_KERNELS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "raylet-c/base/status.h"
 #include "train_backend/device/dtype.h"
@@ -47,7 +48,16 @@ int rc_sum_squares(rc_kernels *kernels, const void *data, rc_dtype type, size_t 
 int rc_clip_coefficient(rc_kernels *kernels, const float *sum, float max_norm, float *coefficient, float *norm, rc_stream stream,
                         rc_error *error) RC_WARN_UNUSED;
 
-/* One step of AdamW or Adam (torch.optim's formulas, fused form) over a flat shard. */
+/* Square roots of count elements, as MKL's vmsSqrt. torch 2.13 takes them from there on x86-64 (ATen/cpu/vml.h), and they are at times one
+ * unit in the last place off IEEE's: with them a step gives the bits of torch's default, and without them those of its fused one. */
+typedef struct rc_roots {
+	void (*take)(int count, const float *from, float *to, int64_t mode);
+	/* MKL_Set_Num_Threads_Local: how many threads `take` may make when this one calls it, returns what was set before. For 1024 elements
+	 * they cost ten times what they do. */
+	int (*threads)(int count);
+} rc_roots;
+
+/* One step of AdamW or Adam (torch.optim's formulas) over a flat shard. */
 typedef struct rc_adamw {
 	void *param;          /* [count] of param_type, updated */
 	const void *grad;     /* [count] of grad_type */
@@ -63,8 +73,30 @@ typedef struct rc_adamw {
 	const float *skip;    /* NULL, or one f32 on the device: not zero means that nothing is changed (a scaler found infinities) */
 	bool decoupled;       /* AdamW (true) or Adam with L2 in the gradient */
 	bool maximize;
+	bool follow;          /* where cast is not the parameter as rounded, somebody has written it: the parameter becomes it before the step */
+	const rc_roots *roots; /* NULL: IEEE's square roots. CPU, for parameters in other types than f64 */
 } rc_adamw;
 int rc_adamw_step(rc_kernels *kernels, const rc_adamw *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+
+/* One step of SGD (torch.optim's formula). Members as in rc_adamw. */
+typedef struct rc_sgd {
+	void *param;
+	const void *grad;
+	void *momentum_buffer; /* NULL: without momentum; [count] of state_type, updated */
+	void *cast;
+	rc_dtype param_type, grad_type, state_type, cast_type;
+	size_t count;
+	double lr, momentum, dampening, weight_decay;
+	bool first;            /* the buffer holds nothing yet: it becomes the gradient, without dampening */
+	bool nesterov, maximize, follow;
+} rc_sgd;
+int rc_sgd_step(rc_kernels *kernels, const rc_sgd *step, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
+
+/* Several steps. On the CPU `threads` threads share the work in blocks (this one among them; the others live for the call); elements
+ * do not depend on each other, so the bits are those of one thread. */
+int rc_adamw_steps(rc_kernels *kernels, const rc_adamw *steps, size_t count, int threads, rc_stream stream, rc_error *error)
+	RC_WARN_UNUSED;
+int rc_sgd_steps(rc_kernels *kernels, const rc_sgd *steps, size_t count, int threads, rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 
 /* Block quantisation of messages: each block of `block` elements (a multiple of 32) has one f32 scale, max |x| / 127 (int8) or / 7
  * (int4, two to a byte, low half first). Sizes: rc_quant_bytes. Reduction sums dequantised values in f32. */

@@ -191,15 +191,26 @@ void rc_oracle_clip_coefficient(float sum, float max_norm, float *coefficient, f
 
 /* ---- AdamW ---- */
 
+/* The parameter, or what somebody has written to its narrow copy. */
+static float followed(const void *param, const void *cast, rc_dtype cast_type, size_t i)
+{
+	uint16_t rounded;
+	float p = ((const float *)param)[i];
+
+	rc_oracle_put(&rounded, cast_type, 0, p);
+	return memcmp(&rounded, (const uint16_t *)cast + i, sizeof rounded) ? (float)rc_oracle_get(cast, cast_type, i) : p;
+}
+
 static void adamw_f32(const rc_adamw *step, size_t i, double count, float grad_scale)
 {
-	float p = (float)rc_oracle_get(step->param, step->param_type, i);
+	float p = step->follow ? followed(step->param, step->cast, step->cast_type, i)
+	                       : (float)rc_oracle_get(step->param, step->param_type, i);
 	float g = (float)rc_oracle_get(step->grad, step->grad_type, i);
 	float m = (float)rc_oracle_get(step->exp_avg, step->state_type, i);
 	float v = (float)rc_oracle_get(step->exp_avg_sq, step->state_type, i);
 	float new_weight = (float)(1 - step->beta1), new_square_weight = (float)(1 - step->beta2);
 	float step_size = (float)(step->lr / (1 - pow(step->beta1, count)));
-	float correction = (float)sqrt(1 - pow(step->beta2, count));
+	float correction = (float)sqrt(1 - pow(step->beta2, count)), root;
 
 	g = g * grad_scale;
 	if (step->maximize)
@@ -213,7 +224,11 @@ static void adamw_f32(const rc_adamw *step, size_t i, double count, float grad_s
 	else
 		m = fmaf(new_weight - 1, g - m, g);
 	v = fmaf(new_square_weight * g, g, v * (float)step->beta2);
-	p = p - step_size * m / (sqrtf(v) / correction + (float)step->eps);
+	if (step->roots)
+		step->roots->take(1, &v, &root, 0x140102);
+	else
+		root = sqrtf(v);
+	p = p - step_size * m / (root / correction + (float)step->eps);
 	rc_oracle_put(step->param, step->param_type, i, p);
 	rc_oracle_put(step->exp_avg, step->state_type, i, m);
 	rc_oracle_put(step->exp_avg_sq, step->state_type, i, v);
@@ -261,6 +276,63 @@ void rc_oracle_adamw(const rc_adamw *step)
 			adamw_f32(step, i, count, grad_scale);
 }
 
+static void sgd_f32(const rc_sgd *step, size_t i)
+{
+	float p = step->follow ? followed(step->param, step->cast, step->cast_type, i)
+	                       : (float)rc_oracle_get(step->param, step->param_type, i);
+	float g = (float)rc_oracle_get(step->grad, step->grad_type, i);
+
+	if (step->maximize)
+		g = -g;
+	if (step->weight_decay != 0)
+		g = fmaf(p, (float)step->weight_decay, g);
+	if (step->momentum_buffer) {
+		float b = g;
+
+		if (!step->first) {
+			b = (float)rc_oracle_get(step->momentum_buffer, step->state_type, i) * (float)step->momentum;
+			b = fmaf(g, (float)(1 - step->dampening), b);
+		}
+		rc_oracle_put(step->momentum_buffer, step->state_type, i, b);
+		g = step->nesterov ? fmaf(b, (float)step->momentum, g) : b;
+	}
+	p = fmaf(g, (float)-step->lr, p);
+	rc_oracle_put(step->param, step->param_type, i, p);
+	if (step->cast)
+		rc_oracle_put(step->cast, step->cast_type, i, rc_oracle_get(step->param, step->param_type, i));
+}
+
+static void sgd_f64(const rc_sgd *step, size_t i)
+{
+	double p = rc_oracle_get(step->param, step->param_type, i), g = rc_oracle_get(step->grad, step->grad_type, i);
+
+	if (step->maximize)
+		g = -g;
+	if (step->weight_decay != 0)
+		g = fma(p, step->weight_decay, g);
+	if (step->momentum_buffer) {
+		double b = g;
+
+		if (!step->first)
+			b = fma(g, 1 - step->dampening, rc_oracle_get(step->momentum_buffer, step->state_type, i) * step->momentum);
+		rc_oracle_put(step->momentum_buffer, step->state_type, i, b);
+		g = step->nesterov ? fma(b, step->momentum, g) : b;
+	}
+	p = fma(g, -step->lr, p);
+	rc_oracle_put(step->param, step->param_type, i, p);
+	if (step->cast)
+		rc_oracle_put(step->cast, step->cast_type, i, p);
+}
+
+void rc_oracle_sgd(const rc_sgd *step)
+{
+	for (size_t i = 0; i < step->count; i++)
+		if (step->param_type == RC_F64)
+			sgd_f64(step, i);
+		else
+			sgd_f32(step, i);
+}
+
 /* ---- block quantisation ---- */
 
 static unsigned encode(rc_quant kind, float x)
@@ -297,6 +369,7 @@ static unsigned get_code(rc_quant kind, const unsigned char *codes, size_t i)
 	return i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15u;
 }
 
+/* -0.0f: the number that changes none when it is added, -0 neither. */
 void rc_oracle_quantize(rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count, float *residual, void *packed)
 {
 	float limit = kind == RC_INT8 ? 127 : kind == RC_INT4 ? 7 : 448, *scales = packed;
@@ -309,7 +382,7 @@ void rc_oracle_quantize(rc_quant kind, size_t block, const void *from, rc_dtype 
 		bool finite = true;
 
 		for (size_t i = begin; i < end; i++) {
-			float x = (float)rc_oracle_get(from, from_type, i) + (residual ? residual[i] : 0);
+			float x = (float)rc_oracle_get(from, from_type, i) + (residual ? residual[i] : -0.0f);
 
 			finite = finite && isfinite(x);
 			most = fmaxf(most, fabsf(x));
@@ -322,7 +395,7 @@ void rc_oracle_quantize(rc_quant kind, size_t block, const void *from, rc_dtype 
 		else
 			*scale = most / limit;
 		for (size_t i = begin; i < end; i++) {
-			float x = (float)rc_oracle_get(from, from_type, i) + (residual ? residual[i] : 0);
+			float x = (float)rc_oracle_get(from, from_type, i) + (residual ? residual[i] : -0.0f);
 			unsigned code = 0;
 
 			if (finite && isfinite(inverse))

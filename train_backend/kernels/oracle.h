@@ -18,6 +18,7 @@ void rc_oracle_scale(void *data, rc_dtype type, size_t count, float scale);
 double rc_oracle_sum_squares(const void *data, rc_dtype type, size_t count);
 void rc_oracle_clip_coefficient(float sum, float max_norm, float *coefficient, float *norm);
 void rc_oracle_adamw(const rc_adamw *step);
+void rc_oracle_sgd(const rc_sgd *step);
 void rc_oracle_quantize(rc_quant kind, size_t block, const void *from, rc_dtype from_type, size_t count, float *residual, void *packed);
 void rc_oracle_dequantize(rc_quant kind, size_t block, const void *packed, void *to, rc_dtype to_type, size_t count, bool add, float scale);
 

@@ -22,7 +22,8 @@ PyObject *rc_raise(const rc_error *error)
 
 static int module_exec(PyObject *module)
 {
-	if (rc_module_add_comm(module) || rc_module_add_engine(module) || PyModule_AddStringConstant(module, "VERSION", RC_VERSION))
+	if (rc_module_add_comm(module) || rc_module_add_engine(module) || rc_module_add_kernels(module) ||
+	    PyModule_AddStringConstant(module, "VERSION", RC_VERSION))
 		return -1;
 	return 0;
 }

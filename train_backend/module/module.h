@@ -17,6 +17,7 @@ PyObject *rc_raise(const rc_error *error);
 /* Each adds its types to the module; -1 with an exception. */
 int rc_module_add_comm(PyObject *module);
 int rc_module_add_engine(PyObject *module);
+int rc_module_add_kernels(PyObject *module);
 
 /* "torch.float32" or "f32"; -1 with ValueError. */
 int rc_dtype_of(const char *name, rc_dtype *ret);

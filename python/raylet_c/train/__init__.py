@@ -13,6 +13,7 @@ import os
 import threading
 
 from raylet_c import VERSION
+from . import settings
 
 FACES = ("fsdp2", "fsdp1", "optim", "prepare_model")
 LAZY = {"graph": "cuda_graph", "traffic": "levels"}  # name -> the module here that has it, imported (and torch with it) when the name is asked for
@@ -23,7 +24,7 @@ _lock = threading.RLock()
 def install(**options):
     """Takes torch's FSDP over, all of it or, when that fails, nothing: then it raises. Later calls only take options, which are those of
     settings.py: for models that are sharded from now on, the same on all ranks. Any thread."""
-    importlib.import_module("raylet_c.train.settings").give(options)
+    settings.give(options)
     if os.environ.get("RAYLET_C_FSDP") == "0":
         return
     # All imports come before the lock: another thread may come here at the end of one of them, holding what we would wait for.
@@ -31,6 +32,7 @@ def install(**options):
     _check()
     faces = [importlib.import_module("raylet_c.train." + name) for name in FACES]
     with _lock:
+        faces[FACES.index("optim")].masters = settings.get().master is not None
         if _installed:
             return
         try:

@@ -12,6 +12,7 @@ import functools
 import inspect
 import logging
 import os
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,12 @@ FREES = (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)  # gathered
 KEEPS = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
 ENVIRONMENT = ("FSDP_USE_FULL_PREC_IN_EVAL", "FSDP_USE_FAKE_ALL_GATHER", "FSDP_USE_FAKE_REDUCE")
 _stock = {}  # (class or module, name) -> torch's own
+roots = weakref.WeakSet()  # what is on the engine now
+
+
+def parameters():
+    """The ids of what optimizers step."""
+    return {id(p) for root in roots for s in root.states for p in (s._handle.flat_param._params or (s._handle.flat_param,))}
 
 
 def refusal(root):
@@ -87,6 +94,7 @@ class Root:
             if state._handle._use_orig_params:
                 state._handle.__class__, state._handle._rc_leave = _Handle, functools.partial(self.model.leave, unit)
             self._adopt(state._handle, unit)
+        roots.add(self)
 
     def _spec(self, state):
         handle, flat = state._handle, state._handle.flat_param
@@ -271,6 +279,7 @@ class Root:
                 handle._use_sharded_grad_views()
         for state in self.state._all_fsdp_states:
             state._rc_root = None
+        roots.discard(self)
 
 
 class _Grads:

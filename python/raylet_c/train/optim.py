@@ -6,10 +6,16 @@ and has the same options and number of steps. Everything else in torch's step, a
 
 `optimizer.state` holds DTensors as torch would make them; they are views into the runs' states. What somebody puts there instead (loading a
 state dict, moving states to another device) is noticed by identity and taken over at the next step. A group that is unusual in a step
-(a parameter that is not ours, moved, or without its gradient) is torch's own in that step.
+(a parameter that is not ours, moved, or without its gradient) is torch's own in that step. The arithmetic is in own_step.py.
+
+Masters (`install(master="float32")`): a parameter in 16 bits has a state "master" in f32, which is what is stepped, with other states in f32; the
+parameter is the master, rounded. What is written to a parameter by hand or by a load goes into its master at the next step.
 """
 import functools
 import inspect
+import itertools
+import logging
+import operator
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -18,21 +24,60 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from . import fsdp2
+from . import fsdp1, fsdp2, own_step
 from .model import own_storage
 from .torch_names import DTensor, Replicate
 
+log = logging.getLogger("raylet_c.train")
+
 _stock: Dict[Any, Any] = {}  # class or function name -> torch's own
+masters = False  # whether parameters in 16 bits get masters
+_told = set()  # why some get none
 
 LISTS = {"params_with_grad": "param", "params": "param", "grads": "grad", "d_p_list": "grad", "exp_avgs": "exp_avg",
          "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq", "state_steps": "step", "momentum_buffer_list": "momentum_buffer"}
 
 
-def _keys(optimizer, group) -> Tuple[str, ...]:
+def _keys(optimizer, group, mastered=False) -> Tuple[str, ...]:
     """The states of one value per element that the group's step uses."""
+    keys = ("master",) if mastered else ()
     if isinstance(optimizer, torch.optim.SGD):
-        return ("momentum_buffer",) if group["momentum"] != 0 else ()
-    return ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
+        return keys + (("momentum_buffer",) if group["momentum"] != 0 else ())
+    return keys + ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
+
+
+def _mastered(group) -> bool:
+    """Whether the group's parameters have masters; where they could and do not, one line tells why."""
+    params = group["params"]
+    if not masters or not any(p.dtype in own_step.HALVES for p in params):
+        return False
+    reason = own_step.unserved({k: v for k, v in group.items() if k != "params"})
+    if group.get("dampening"):
+        reason = "dampening"
+    if reason is None and len({p.dtype for p in params}) > 1:
+        reason = "a group with parameters of several types"
+    if reason is None and not _all_ours(params):
+        reason = "a group with parameters that are not raylet_c's"
+    if reason is not None and reason not in _told:
+        _told.add(reason)
+        log.warning("parameters stay without float32 masters: %s is not served with them", reason)
+    return reason is None
+
+
+def _all_ours(params) -> bool:
+    ours = fsdp2.homes().keys() | fsdp1.parameters()
+    return all(id(p) in ours for p in params)
+
+
+def _local(tensor):
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _like(param, local):
+    """A state of the parameter's kind, in the type of local."""
+    if not isinstance(param, DTensor):
+        return local
+    return DTensor.from_local(local, param.device_mesh, param.placements, run_check=False, shape=param.shape, stride=param.stride())
 
 
 @dataclass(eq=False)
@@ -54,7 +99,6 @@ class Run:
     entries: List[Entry]
     param: torch.Tensor
     at: int = 0  # of its first parameter in Plan.steps
-    step: Optional[torch.Tensor] = None  # what torch's function counts up; optimizer.state holds copies, one per parameter
     states: Dict[str, Any] = field(default_factory=dict)  # give the flat ones; what is in optimizer.state keeps them alive
 
     def gradient(self) -> torch.Tensor:
@@ -77,13 +121,15 @@ class Run:
         self.states[key] = weakref.ref(flat) if held else lambda: flat  # where this rank has no rows of any, all of flat is padding
         for entry in self.entries:
             state = optimizer.state[entry.home.param.sharded_param]
-            state[key] = entry.home.param.to_sharded_dtensor(own_storage(self.part(flat, entry)))
+            param, part = entry.home.param, own_storage(self.part(flat, entry))
+            state[key] = param.to_sharded_dtensor(part) if flat.dtype == self.param.dtype else _like(param.sharded_param, part)
             entry.states[key] = weakref.ref(state[key])
 
 
 @dataclass(eq=False)
 class Plan:
     keys: Tuple[str, ...]
+    mastered: bool
     params: List[torch.Tensor]
     entries: List[Optional[Entry]]  # by parameter; None: frozen
     runs: List[Run]
@@ -91,28 +137,28 @@ class Plan:
     seen: Optional[torch.Tensor] = None  # steps after our last one (CPU); a load in place may have changed them
 
 
-def _fits(value, param) -> bool:
-    return (isinstance(value, DTensor) and value.dtype == param.dtype and value.placements == param.placements and
+def _fits(value, param, mastered) -> bool:
+    return (isinstance(value, DTensor) and (mastered or value.dtype == param.dtype) and value.placements == param.placements and
             value._local_tensor.shape == param._local_tensor.shape and value._local_tensor.device == param._local_tensor.device)
 
 
-def _holds(plan: Plan, optimizer, group) -> bool:
+def _all_same(some, others) -> bool:
+    return all(map(operator.is_, some, others))
+
+
+def _holds(plan: Plan, optimizer, group, mastered) -> bool:
     params = group["params"]
-    if len(params) != len(plan.params) or plan.keys != _keys(optimizer, group):
+    if len(params) != len(plan.params) or plan.keys != _keys(optimizer, group, mastered) or not _all_same(params, plan.params):
         return False
     if plan.seen is not None and not torch.equal(plan.seen, plan.steps):
         return False
-    for param, planned, entry in zip(params, plan.params, plan.entries):
-        if param is not planned:
-            return False
+    own = [None if e is None else e.home.unit.grads[e.home.piece] for e in plan.entries]
+    if not _all_same([p.grad for p in params], own):
+        return False
+    for param, entry, grad in zip(params, plan.entries, own):
         if entry is None:
-            if param.grad is not None:
-                return False
             continue
-        unit = entry.home.unit
-        if unit.grads[entry.home.piece] is not param.grad or param.grad is None:
-            return False
-        if entry.address and param._local_tensor.data_ptr() != entry.address:
+        if grad is None or (entry.address and param._local_tensor.data_ptr() != entry.address):
             return False
         if entry.states:
             state = optimizer.state[param]
@@ -146,7 +192,7 @@ def _entries(group) -> Optional[List[Optional[Entry]]]:
     return entries if any(entries) else None
 
 
-def _arguments(optimizer, group, lists):
+def _arguments(optimizer, lists):
     """torch's lists by the name of what they hold."""
     names = list(inspect.signature(_stock[_base(optimizer)]).parameters)[2:]
     return {LISTS[name]: value for name, value in zip(names, lists) if name in LISTS}
@@ -156,12 +202,12 @@ def _base(optimizer):
     return next(cls for cls in type(optimizer).__mro__ if cls in _stock)
 
 
-def _make_plan(optimizer, group, before: Optional[Plan]) -> Optional[Plan]:
+def _make_plan(optimizer, group, before: Optional[Plan], mastered: bool) -> Optional[Plan]:
     """before: the plan that does not hold any more."""
     entries = _entries(group)
     if entries is None:
         return None
-    keys = _keys(optimizer, group)
+    keys = _keys(optimizer, group, mastered)
     names = list(inspect.signature(_stock[_base(optimizer)]).parameters)[2:]
     trained = [e for e in entries if e]
     units = {unit: i for i, unit in enumerate(dict.fromkeys(e.home.unit for e in trained))}
@@ -174,7 +220,7 @@ def _make_plan(optimizer, group, before: Optional[Plan]) -> Optional[Plan]:
     previous = None
     for entry, count in zip(trained, counts):
         home, state = entry.home, optimizer.state.get(entry.home.param.sharded_param, {})
-        if any(state.get(k) is not None and not _fits(state[k], home.param.sharded_param) for k in keys):
+        if any(state.get(k) is not None and not _fits(state[k], home.param.sharded_param, mastered) for k in keys):
             return None
         like = home.unit, count, tuple(state.get(k) is not None for k in keys)
         if like == previous and home.piece == runs[-1].last + 1:
@@ -190,8 +236,8 @@ def _make_plan(optimizer, group, before: Optional[Plan]) -> Optional[Plan]:
         if new:  # torch makes the first states, with its checks
             _stock[_base(optimizer)](optimizer, {**group, "params": new}, *[group["amsgrad"] if n == "amsgrad" else [] for n in names])
         for key in keys:
-            _take(optimizer, run, key, [old.state(key) for old in before.runs] if before else [])
-    return Plan(keys, list(group["params"]), entries, runs, _make_steps(optimizer, runs))
+            _take(optimizer, run, key, [old.state(key) for old in before.runs] if before else [], mastered)
+    return Plan(keys, mastered, list(group["params"]), entries, runs, _make_steps(optimizer, runs, mastered))
 
 
 def _counts(optimizer, trained) -> List[float]:
@@ -203,32 +249,34 @@ def _counts(optimizer, trained) -> List[float]:
     return [0.0 if s is None else next(values) for s in steps]
 
 
-def _take(optimizer, run: Run, key: str, flats) -> None:
+def _take(optimizer, run: Run, key: str, flats, mastered: bool) -> None:
     """The run's states of one kind into one flat tensor, unless they are one of `flats` already."""
     params = [e.home.param.sharded_param for e in run.entries]
     values = [optimizer.state[p].get(key) for p in params]
-    if values[0] is None:  # momentum before its first step
+    if values[0] is None and not mastered:  # momentum before its first step
         return
-    size = run.param.numel()
-    flat = next((f for f in flats if f is not None and f.numel() == size and all(
-        not v._local_tensor.numel() or v._local_tensor.data_ptr() == run.part(f, e).data_ptr() for e, v in zip(run.entries, values))), None)
+    size, dtype = run.param.numel(), torch.float32 if mastered else values[0].dtype
+    flat = next((f for f in flats if f is not None and f.numel() == size and f.dtype is dtype and all(v is not None and (
+        not v._local_tensor.numel() or v._local_tensor.data_ptr() == run.part(f, e).data_ptr()) for e, v in zip(run.entries, values))), None)
     if flat is None:
-        flat = torch.zeros(size, dtype=values[0].dtype, device=values[0]._local_tensor.device)
+        flat = run.param.float() if key == "master" else torch.zeros(size, dtype=dtype, device=run.param.device)
         for entry, value in zip(run.entries, values):
-            run.part(flat, entry).copy_(value._local_tensor)
+            if value is not None:
+                run.part(flat, entry).copy_(value._local_tensor)
     run.spread(optimizer, key, flat)
 
 
-def _make_steps(optimizer, runs: List[Run]) -> Optional[torch.Tensor]:
+def _make_steps(optimizer, runs: List[Run], mastered: bool) -> Optional[torch.Tensor]:
     first = optimizer.state.get(runs[0].entries[0].home.param.sharded_param, {}).get("step")
     if first is None:
         return None
+    device = torch.device("cpu") if mastered else first.device  # our own step reads it there
     states = [(run, entry, optimizer.state[entry.home.param.sharded_param]) for run in runs for entry in run.entries]
-    steps = torch.stack([torch.as_tensor(state["step"], dtype=first.dtype, device=first.device) for _, _, state in states])
+    steps = torch.stack([torch.as_tensor(state["step"], dtype=first.dtype, device=device) for _, _, state in states])
     for i, (run, entry, state) in enumerate(states):
         state["step"] = steps[i]
         if entry is run.entries[0]:
-            run.step, run.at = steps[i].clone(), i
+            run.at = i
         entry.states["step"] = weakref.ref(state["step"])
     return steps
 
@@ -238,40 +286,101 @@ def _init_group(optimizer, group, *lists, **named):
     stock = _stock[_base(optimizer)]
     if named or torch._guards.TracingContext.try_get() is not None:
         return stock(optimizer, group, *lists, **named)
+    mastered = _mastered(group)
+    plan = _plan(optimizer, group, mastered) if fsdp2.roots else None
+    if plan is not None:
+        _fill(optimizer, plan, lists)
+    elif mastered:
+        _fill_each(optimizer, group, lists)
+    else:
+        _forget_masters(optimizer, group)
+        unusual = stock(optimizer, group, *lists)  # complex or sparse
+        if lists[0] and not unusual and fsdp1.roots and {id(p) for p in lists[0]} <= fsdp1.parameters():
+            own_step.mark(lists[0])
+        return unusual
+    return False
+
+
+def _plan(optimizer, group, mastered) -> Optional[Plan]:
+    """None where the group is torch's own in this step."""
     plans = optimizer.__dict__.setdefault("_rc_plans", {})
     key = id(group["params"])
     plan = plans.get(key)
     if plan is not None:
         _drop_leftovers(optimizer, plan)
-    if plan is None or not _holds(plan, optimizer, group):
-        new = _make_plan(optimizer, group, plan) if fsdp2.roots else None
-        if new is None:
-            if plan is not None:
-                plan.params = []  # its steps do not count on, so it does not hold any more
-            return stock(optimizer, group, *lists)
-        plan = plans[key] = new
+    if plan is None or not _holds(plan, optimizer, group, mastered):
+        new = _make_plan(optimizer, group, plan, mastered)
+        if new is None and plan is not None:
+            plan.params = []  # its steps do not count on, so it does not hold any more
+        if new is not None:
+            plans[key] = new
+        return new
+    return plan
+
+
+def _fill(optimizer, plan: Plan, lists) -> None:
+    """A few flat tensors into torch's lists."""
+    by_name = _arguments(optimizer, lists)
     if plan.steps is not None:
-        for run in plan.runs:
-            run.step.copy_(plan.steps[run.at])
+        if "step" in by_name:
+            by_name["step"] += plan.steps[[run.at for run in plan.runs]].unbind()  # copies, which torch's function counts up
         plan.steps.add_(1)
         if getattr(optimizer, "found_inf", None) is not None:  # torch's fused function takes a step back that it leaves out
             plan.steps.sub_(optimizer.found_inf.to(plan.steps.device))
         plan.seen = plan.steps.clone() if plan.steps.device.type == "cpu" else None
-    by_name = _arguments(optimizer, group, lists)
-    for run in plan.runs:
-        for name, values in by_name.items():
-            if name == "param":
-                values.append(run.param)
-            elif name == "grad":
-                values.append(run.gradient())
-            elif name == "step":
-                values.append(run.step)
-            elif name in plan.keys:
-                values.append(run.state(name))
-    if "momentum_buffer" in plan.keys and "_rc_hook" not in optimizer.__dict__:
+    by_name["param"] += [run.param for run in plan.runs]
+    by_name["grad"] += [run.gradient() for run in plan.runs]
+    for key in plan.keys:
+        if key in by_name:
+            by_name[key] += [run.state(key) for run in plan.runs]
+    own_step.mark(lists[0], [run.state("master") for run in plan.runs] if plan.mastered else None)
+    if "momentum_buffer" in plan.keys:
+        _hook(optimizer)
+
+
+def _fill_each(optimizer, group, lists) -> None:
+    """Parameters one by one, with masters."""
+    by_name = _arguments(optimizer, lists)
+    found = []
+    for param in group["params"]:
+        if param.grad is None:
+            continue
+        state, local = optimizer.state[param], _local(param)
+        for key in _keys(optimizer, group, True):
+            value = state.get(key)
+            if value is None:
+                state[key] = _like(param, local.float() if key == "master" else torch.zeros_like(local, dtype=torch.float32))
+            elif value.dtype is not torch.float32:  # of a run without masters
+                state[key] = _like(param, _local(value).float())
+            if key in by_name:
+                by_name[key].append(_local(state[key]))
+        if "step" in by_name:
+            state["step"] = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32, device="cpu")
+            by_name["step"].append(state["step"])
+        by_name["param"].append(local)
+        by_name["grad"].append(_local(param.grad))
+        found.append(_local(state["master"]))
+    own_step.mark(lists[0], found)
+    if "momentum_buffer" in by_name:
+        optimizer.__dict__.setdefault("_rc_locals", []).extend(local for local in by_name["param"] if local not in optimizer.state)
+        _hook(optimizer)
+
+
+def _hook(optimizer) -> None:
+    """What SGD leaves behind is cleaned up after each step, before the user's hooks look."""
+    if "_rc_hook" not in optimizer.__dict__:
         optimizer._rc_hook = optimizer.register_step_post_hook(_harvest)
-        optimizer._optimizer_step_post_hooks.move_to_end(optimizer._rc_hook.id, last=False)  # before the user's hooks look
-    return False
+        optimizer._optimizer_step_post_hooks.move_to_end(optimizer._rc_hook.id, last=False)
+
+
+def _forget_masters(optimizer, group) -> None:
+    """States as torch's step wants them."""
+    for param in group["params"]:
+        state = optimizer.state.get(param)
+        if state and state.pop("master", None) is not None:
+            for key, value in state.items():
+                if key != "step" and isinstance(value, torch.Tensor):
+                    state[key] = value.to(param.dtype)
 
 
 def _drop_leftovers(optimizer, plan):
@@ -281,7 +390,9 @@ def _drop_leftovers(optimizer, plan):
 
 def _harvest(optimizer, args, kwargs):
     """SGD writes its momentum, which the first step makes, to optimizer.state: from there to the parameters that it is of."""
-    for plan in optimizer._rc_plans.values():
+    for local in optimizer.__dict__.pop("_rc_locals", ()):  # of parameters that are DTensors
+        optimizer.state.pop(local, None)
+    for plan in optimizer.__dict__.get("_rc_plans", {}).values():
         for run, state in _drop_leftovers(optimizer, plan):
             if state and "momentum_buffer" not in run.states:
                 run.spread(optimizer, "momentum_buffer", state["momentum_buffer"])
@@ -386,6 +497,14 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     return found[0]
 
 
+def _value_to_load(stock, param, value, param_id, param_groups, key=None):
+    """torch's load_state_dict brings states to their parameter's type; masters and what goes with them stay as they are."""
+    if masters and key in ("master", "exp_avg", "exp_avg_sq", "momentum_buffer") and param.dtype in own_step.HALVES and \
+            value.dtype is torch.float32 and _all_ours([param]):
+        return value.to(param.device)
+    return stock(param, value, param_id, param_groups, key)
+
+
 def _replace(old, new) -> None:
     """In every module that holds it."""
     for module in list(sys.modules.values()):
@@ -399,6 +518,9 @@ def _replace(old, new) -> None:
 def install():
     if _stock:
         return
+    own_step.install()
+    _stock["load"] = stock = torch.optim.Optimizer._process_value_according_to_param_policy
+    torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(functools.wraps(stock)(functools.partial(_value_to_load, stock)))
     for cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         if "_init_group" in cls.__dict__:  # AdamW has none of its own since torch 2.7
             _stock[cls] = cls._init_group
@@ -412,6 +534,10 @@ def install():
 
 
 def uninstall():
+    global masters
+    masters = False
+    own_step.uninstall()
+    torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(_stock.pop("load"))
     for key, old in _stock.items():
         if isinstance(key, type):
             key._init_group = old

@@ -6,13 +6,14 @@
     secondary_shard   RAYLET_C_SECONDARY_SHARD=1   a copy of the gathered parameters is sharded within each node, for backward (off)
     quantize          RAYLET_C_QUANTIZE=int8       messages between nodes: "int8", or "gather=fp8,reduce=int4", or one of the two (off)
     keep_gathered     RAYLET_C_KEEP_GATHERED=2G    bytes of parameters that stay gathered between forward and backward, or "auto" (0)
+    master            RAYLET_C_MASTER=float32      a master for each parameter in 16 bits, which Adam, AdamW and SGD step (optim.py; none)
 """
 import os
 import re
 from typing import NamedTuple, Optional, Union
 
 KINDS = {"gather": ("int8", "fp8"), "reduce": ("int8", "int4")}
-OPTIONS = ("two_level", "ranks_per_node", "secondary_shard", "quantize", "keep_gathered")
+OPTIONS = ("two_level", "ranks_per_node", "secondary_shard", "quantize", "keep_gathered", "master")
 _given = {}  # by install()
 
 
@@ -23,6 +24,7 @@ class Settings(NamedTuple):
     quantize_gather: Optional[str]
     quantize_reduce: Optional[str]
     keep_gathered: Union[int, str]  # bytes, or "auto"
+    master: Optional[str]  # "float32"
 
 
 def give(options):
@@ -41,9 +43,12 @@ def get():
 def _read(given):
     value = {name: given.get(name, os.environ.get("RAYLET_C_" + name.upper())) for name in OPTIONS}
     kinds = _kinds(value["quantize"])
+    if value["master"] not in (None, "", "float32"):
+        raise ValueError("masters are of float32: master=%r is not served" % (value["master"],))
     return Settings(_switch("two_level", value["two_level"], True), _number("ranks_per_node", value["ranks_per_node"] or 0),
                     _switch("secondary_shard", value["secondary_shard"], False), kinds.get("gather"), kinds.get("reduce"),
-                    "auto" if value["keep_gathered"] == "auto" else _number("keep_gathered", value["keep_gathered"] or 0))
+                    "auto" if value["keep_gathered"] == "auto" else _number("keep_gathered", value["keep_gathered"] or 0),
+                    value["master"] or None)
 
 
 def _switch(name, value, default):

@@ -203,7 +203,8 @@ template <typename... Arguments> static void call(void (*kernel)(Arguments...), 
 
 static const std::map<std::string, void (*)(void **)> kernels = {
 	KERNEL(unshuffle), KERNEL(pack),  KERNEL(cast),      KERNEL(accumulate), KERNEL(scale),      KERNEL(sum_squares),
-	KERNEL(clip_coefficient), KERNEL(adamw), KERNEL(adamw_f64), KERNEL(quantize),   KERNEL(dequantize),
+	KERNEL(clip_coefficient), KERNEL(adamw), KERNEL(adamw_f64), KERNEL(sgd),        KERNEL(sgd_f64),
+	KERNEL(quantize),  KERNEL(dequantize),
 };
 
 /* ---- the driver ---- */

@@ -216,6 +216,164 @@ static void adamw_of_all_types(void)
 		adamw_steps(RC_F32, RC_F32, RC_F32, RC_BF16, 1100, variant);
 }
 
+static _Thread_local int root_threads = 7;
+
+/* Not IEEE's: so that it shows whose roots were taken. */
+static void other_roots(int count, const float *from, float *to, int64_t mode)
+{
+	CHECK(mode == 0x140102 && (count == 1 || root_threads == 1)); /* the twin takes one at a time */
+	for (int i = 0; i < count; i++)
+		to[i] = nextafterf(sqrtf(from[i]), INFINITY);
+}
+
+static int set_root_threads(int count)
+{
+	int before = root_threads;
+
+	root_threads = count;
+	return before;
+}
+
+static const rc_roots roots = {other_roots, set_root_threads};
+
+/* f32 masters of parameters in 16 bits, of which somebody writes one between two steps; with the caller's square roots on the CPU. */
+static void masters(void)
+{
+	for (size_t round = 0; round < 2 * SIZES; round++) {
+		rc_dtype type = round % 2 ? RC_BF16 : RC_F16;
+		size_t count = sizes[round / 2], victim = count / 2;
+		void *want_cast = buffer(type, count), *got_cast = buffer(type, count), *grad = buffer(type, count);
+		float *want[3], *got[3];
+
+		for (size_t i = 0; i < 3; i++) {
+			want[i] = buffer(RC_F32, count);
+			got[i] = buffer(RC_F32, count);
+			fill_normal(odd_place(got[i], RC_F32), RC_F32, count, 1);
+			if (i)
+				memset(odd_place(got[i], RC_F32), 0, count * 4);
+			memcpy(want[i], odd_place(got[i], RC_F32), count * 4);
+		}
+		rc_oracle_cast(want[0], RC_F32, want_cast, type, count);
+		memcpy(odd_place(got_cast, type), want_cast, count * 2);
+		for (int i = 1; i <= 4; i++) {
+			rc_adamw slow = {.param = want[0], .grad = grad, .exp_avg = want[1], .exp_avg_sq = want[2], .cast = want_cast, .count = count,
+			                 .param_type = RC_F32, .grad_type = type, .state_type = RC_F32, .cast_type = type, .lr = 1e-2, .beta1 = 0.9,
+			                 .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .step = i, .decoupled = true, .follow = true,
+			                 .roots = kernels->device < 0 ? &roots : NULL};
+			rc_adamw fast = slow;
+			float first;
+
+			fast.param = odd_place(got[0], RC_F32), fast.exp_avg = odd_place(got[1], RC_F32), fast.exp_avg_sq = odd_place(got[2], RC_F32);
+			fast.cast = odd_place(got_cast, type);
+			fill_normal(grad, type, count, 1);
+			if (i == 3) {
+				rc_oracle_put(want_cast, type, victim, 42);
+				rc_oracle_put(fast.cast, type, victim, 42);
+			}
+			rc_oracle_adamw(&slow);
+			CHECK(!rc_adamw_steps(kernels, &fast, 1, 3, NULL, NULL));
+			first = ((float *)fast.param)[victim];
+			CHECK(i < 3 ? fabsf(first) < 10 : fabsf(first - 42) < 1);
+		}
+		CHECK_EQ_INT(7, root_threads);
+		CHECK(same("master", want[0], odd_place(got[0], RC_F32), RC_F32, count));
+		CHECK(same("exp_avg_sq", want[2], odd_place(got[2], RC_F32), RC_F32, count));
+		CHECK(same("parameter", want_cast, odd_place(got_cast, type), type, count));
+		for (size_t i = 0; i < 3; i++)
+			free(want[i]), free(got[i]);
+		free(want_cast), free(got_cast), free(grad);
+	}
+}
+
+static void sgd_steps(rc_dtype param, rc_dtype grad, rc_dtype kept, rc_dtype cast, size_t count, size_t variant)
+{
+	void *want = buffer(param, count), *got = buffer(param, count), *g = buffer(grad, count);
+	void *want_buffer = buffer(kept, count), *got_buffer = buffer(kept, count), *want_cast = buffer(cast, count), *got_cast = buffer(cast, count);
+
+	fill_wild(want, param, count, 1);
+	memcpy(odd_place(got, param), want, count * rc_dtype_size(param));
+	memset(want_cast, 0, count * rc_dtype_size(cast));
+	memset(odd_place(got_cast, cast), 0, count * rc_dtype_size(cast));
+	memset(want_buffer, 0, count * rc_dtype_size(kept));
+	memset(odd_place(got_buffer, kept), 0, count * rc_dtype_size(kept));
+	for (int i = 1; i <= 4; i++) {
+		rc_sgd slow = {.param = want, .grad = g, .momentum_buffer = variant % 4 ? want_buffer : NULL, .cast = variant % 2 ? want_cast : NULL,
+		               .count = count, .param_type = param, .grad_type = grad, .state_type = kept, .cast_type = cast, .lr = 0.1,
+		               .momentum = 0.9, .dampening = variant % 4 == 2 ? 0.3 : 0, .weight_decay = variant % 3 ? 0.1 : 0, .first = i == 1,
+		               .nesterov = variant % 4 == 3, .maximize = variant % 5 == 4};
+		rc_sgd fast = slow;
+
+		fast.param = odd_place(got, param);
+		fast.momentum_buffer = slow.momentum_buffer ? odd_place(got_buffer, kept) : NULL;
+		fast.cast = slow.cast ? odd_place(got_cast, cast) : NULL;
+		fill_wild(g, grad, count, 2);
+		rc_oracle_sgd(&slow);
+		CHECK(!rc_sgd_step(kernels, &fast, NULL, NULL));
+	}
+	CHECK(same("parameter", want, odd_place(got, param), param, count));
+	CHECK(same("momentum", want_buffer, odd_place(got_buffer, kept), kept, count));
+	CHECK(same("cast", want_cast, odd_place(got_cast, cast), cast, count));
+	free(want), free(got), free(g), free(want_buffer), free(got_buffer), free(want_cast), free(got_cast);
+}
+
+static void sgd_of_all_types(void)
+{
+	size_t variant = 0;
+
+	for (size_t p = 0; p < TYPES; p++)
+		for (size_t g = 0; g < TYPES; g++)
+			for (size_t k = 0; k < TYPES; k++, variant++)
+				sgd_steps(all_types[p], all_types[g], all_types[k], all_types[variant % TYPES], sizes[variant % SIZES], variant);
+	for (variant = 0; variant < 60; variant++)
+		sgd_steps(RC_F32, RC_F32, RC_F32, RC_BF16, 1100, variant);
+}
+
+/* Longer than a thread's block, in several steps: all of it, once. */
+static void threads_share_the_work(void)
+{
+	enum { COUNT = 700000 };
+	float *data[4], *want[4], *buffers[2];
+	rc_adamw steps[3];
+	rc_sgd plain;
+	rc_error error;
+
+	for (size_t i = 0; i < 4; i++) {
+		data[i] = malloc(COUNT * sizeof(float));
+		fill_normal(data[i], RC_F32, COUNT, 1);
+		if (i == 3)
+			for (size_t j = 0; j < COUNT; j++)
+				data[i][j] = fabsf(data[i][j]);
+		want[i] = copy_of(data[i], COUNT * sizeof(float));
+	}
+	for (size_t i = 0; i < 3; i++) {
+		size_t begin = (size_t[]){0, 600000, 600001}[i], end = (size_t[]){600000, 600001, COUNT}[i];
+
+		steps[i] = (rc_adamw){.param = data[0] + begin, .grad = data[1] + begin, .exp_avg = data[2] + begin, .exp_avg_sq = data[3] + begin,
+		                      .count = end - begin, .param_type = RC_F32, .grad_type = RC_F32, .state_type = RC_F32, .lr = 1e-2,
+		                      .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = (double)(i + 1)};
+		rc_adamw slow = steps[i];
+
+		slow.param = want[0] + begin, slow.grad = want[1] + begin, slow.exp_avg = want[2] + begin, slow.exp_avg_sq = want[3] + begin;
+		rc_oracle_adamw(&slow);
+	}
+	CHECK(!rc_adamw_steps(kernels, steps, 3, 4, NULL, NULL));
+	for (size_t i = 0; i < 4; i++)
+		CHECK(same("threads", want[i], data[i], RC_F32, COUNT));
+	plain = (rc_sgd){.param = data[0], .grad = data[1], .momentum_buffer = data[2], .count = COUNT, .param_type = RC_F32, .grad_type = RC_F32,
+	                 .state_type = RC_F32, .lr = 0.1, .momentum = 0.9};
+	buffers[0] = want[0], buffers[1] = want[2];
+	rc_sgd slow = plain;
+	slow.param = buffers[0], slow.grad = want[1], slow.momentum_buffer = buffers[1];
+	rc_oracle_sgd(&slow);
+	CHECK(!rc_sgd_steps(kernels, &plain, 1, 4, NULL, NULL));
+	CHECK(same("threads, sgd", want[0], data[0], RC_F32, COUNT));
+	steps[1].step = 0;
+	CHECK_EQ_INT(-1, rc_adamw_steps(kernels, steps, 3, 4, NULL, &error));
+	CHECK_EQ_INT(RC_E_INVALID, error.code);
+	for (size_t i = 0; i < 4; i++)
+		free(data[i]), free(want[i]);
+}
+
 static void quantises(void)
 {
 	static const size_t blocks[] = {32, 96, 256, 2048};
@@ -323,6 +481,9 @@ static void run_all(const char *what)
 		RUN(accumulates_and_scales, "sums and products of all types are the twin's");
 		RUN(sums_squares, "sums of squares are right to an f32's last place");
 		RUN(adamw_of_all_types, "AdamW and Adam give the twin's bits for all types and options");
+		RUN(sgd_of_all_types, "SGD gives the twin's bits for all types and options");
+		RUN(masters, "f32 masters follow what is written to their parameters; square roots are the caller's");
+		RUN(threads_share_the_work, "threads step each element once");
 		RUN(quantises, "quantised messages, lost parts and dequantised sums are the twin's");
 	}
 	RUN(casts_of_all_halves, "every 16-bit number, and what lies between two, is converted right");
