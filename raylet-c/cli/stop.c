@@ -28,7 +28,8 @@ static const char help[] =
 	"  -g, --grace-period SECONDS   how long a node may take to leave before it is killed (16)\n"
 	"  -f, --force                  kills at once\n"
 	"  --drain SECONDS              first, no new work: what runs may end for so long (0: not at all)\n"
-	"  --node-id HEX                only this node\n";
+	"  --node-id HEX                only this node\n"
+	"  --all                        also nodes that `ray start` started here as this user\n";
 
 /* One process that shall end. fd -1: there is none. */
 typedef struct target {
@@ -112,7 +113,7 @@ static int check_again(node *nodes, size_t n, rc_error *error)
 		const rc_node_here *same = NULL;
 
 		for (size_t k = 0; k < n_now && same == NULL; k++)
-			if (now[k].started && strcmp(now[k].node_id, nodes[i].facts->node_id) == 0)
+			if (strcmp(now[k].node_id, nodes[i].facts->node_id) == 0)
 				same = &now[k];
 		if (same == NULL || same->daemon != nodes[i].daemon.pid)
 			drop(&nodes[i].daemon);
@@ -144,14 +145,20 @@ static size_t stop_node(const node *n, bool force, int64_t grace_s, int64_t drai
 	return killed;
 }
 
-static int stop_all(const rc_node_here *here, size_t n_here, const char *only, bool force, int64_t grace_s, int64_t drain_s, rc_error *error)
+typedef struct wishes {
+	const char *only; /* NULL: every node */
+	bool all, force;
+	int64_t grace_s, drain_s;
+} wishes;
+
+static int stop_nodes(const rc_node_here *here, size_t n_here, const wishes *w, rc_error *error)
 {
 	size_t processes = 0, killed = 0, n = 0;
 	int rc;
 	node *nodes = rc_alloc((n_here + 1) * sizeof *nodes);
 
 	for (size_t i = 0; i < n_here; i++) {
-		if (!here[i].started || (only != NULL && strcmp(only, here[i].node_id) != 0))
+		if ((!here[i].started && !w->all) || (w->only != NULL && strcmp(w->only, here[i].node_id) != 0))
 			continue;
 		nodes[n++] = (node){ hold(here[i].daemon), hold(here[i].monitor), hold(here[i].starter), &here[i] };
 	}
@@ -159,7 +166,7 @@ static int stop_all(const rc_node_here *here, size_t n_here, const char *only, b
 	for (size_t i = 0; i < n; i++)
 		processes += count_processes(&nodes[i]);
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		killed += stop_node(&nodes[i], force, grace_s, drain_s);
+		killed += stop_node(&nodes[i], w->force, w->grace_s, w->drain_s);
 	for (size_t i = 0; i < n; i++) {
 		drop(&nodes[i].daemon);
 		drop(&nodes[i].monitor);
@@ -169,30 +176,33 @@ static int stop_all(const rc_node_here *here, size_t n_here, const char *only, b
 	if (rc != 0)
 		return -1;
 	if (processes == 0)
-		printf("Did not find any active Ray processes that raylet-c started.\n");
+		printf(w->all ? "Did not find any active Ray processes.\n" : "Did not find any active Ray processes that raylet-c started.\n");
 	else if (killed == 0)
 		printf("Stopped all %zu Ray processes.\n", processes);
 	else
 		printf("Stopped only %zu out of %zu Ray processes within the grace period %lld seconds; the others were killed.\n", processes - killed, processes,
-		       (long long)grace_s);
+		       (long long)w->grace_s);
 	return 0;
 }
 
 int rc_stop_command(int argc, char **argv)
 {
-	const char *grace = NULL, *drain_text = NULL, *only = NULL, *ignored = NULL;
-	bool force = false, verbose = false, wants_help = false;
-	const rc_word words[] = { { "--grace-period", &grace, NULL }, { "-g", &grace, NULL },          { "--force", NULL, &force },     { "-f", NULL, &force },
-		                  { "--drain", &drain_text, NULL },   { "--node-id", &only, NULL },    { "--help", NULL, &wants_help }, { "-v", NULL, &verbose },
-		                  { "--verbose", NULL, &verbose },    { "--log-style", &ignored, NULL }, { "--log-color", &ignored, NULL }, { NULL, NULL, NULL } };
-	int64_t grace_s = GRACE_S, drain_s = 0;
+	const char *grace = NULL, *drain_text = NULL, *ignored = NULL;
+	bool verbose = false, wants_help = false;
+	wishes w = { .grace_s = GRACE_S };
+	const rc_word words[] = {
+		{ "--grace-period", &grace, NULL }, { "-g", &grace, NULL },         { "--force", NULL, &w.force },     { "-f", NULL, &w.force },
+		{ "--drain", &drain_text, NULL },   { "--node-id", &w.only, NULL }, { "--all", NULL, &w.all },         { "--help", NULL, &wants_help },
+		{ "-v", NULL, &verbose },           { "--verbose", NULL, &verbose }, { "--log-style", &ignored, NULL }, { "--log-color", &ignored, NULL },
+		{ NULL, NULL, NULL },
+	};
 	rc_node_here *here;
 	rc_error error;
 	size_t n;
 	int rc;
 
-	if (rc_words_read(words, argc, argv, &error) != 0 || (grace != NULL && rc_word_number("--grace-period", grace, 0, 86400, &grace_s, &error) != 0) ||
-	    (drain_text != NULL && rc_word_number("--drain", drain_text, 0, 86400, &drain_s, &error) != 0)) {
+	if (rc_words_read(words, argc, argv, &error) != 0 || (grace != NULL && rc_word_number("--grace-period", grace, 0, 86400, &w.grace_s, &error) != 0) ||
+	    (drain_text != NULL && rc_word_number("--drain", drain_text, 0, 86400, &w.drain_s, &error) != 0)) {
 		fprintf(stderr, "raylet-c stop: %s\n", error.text);
 		return 2;
 	}
@@ -205,7 +215,7 @@ int rc_stop_command(int argc, char **argv)
 		fprintf(stderr, "raylet-c stop: %s\n", error.text);
 		return 1;
 	}
-	rc = stop_all(here, n, only, force, grace_s, drain_s, &error);
+	rc = stop_nodes(here, n, &w, &error);
 	rc_nodes_here_free(here, n);
 	if (rc != 0)
 		fprintf(stderr, "raylet-c stop: %s\n", error.text);

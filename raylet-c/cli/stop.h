@@ -1,5 +1,5 @@
-/* `raylet-c stop`: ends the nodes that `raylet-c start` started on this host as this user, and nothing else: `ray stop` ends all
- * that looks like Ray, other users' too when it may. */
+/* `raylet-c stop`: ends the nodes that `raylet-c start` started on this host as this user, and nothing else (--all: also
+ * those of `ray start`, this user's). `ray stop` ends all that looks like Ray, other users' too when it may. */
 #ifndef RC_CLI_STOP_H
 #define RC_CLI_STOP_H
 
