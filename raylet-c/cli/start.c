@@ -28,7 +28,7 @@
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/rpc/security.h"
 
-enum { POLL_MS = 20, ALIVE_TIMEOUT_MS = 30000, DRAIN_ANSWER_MS = 5000, STOP_GRACE_MS = 5000 };
+enum { POLL_MS = 20, SESSION_POLL_MS = 200, SESSION_TIMEOUT_MS = 40000, ALIVE_TIMEOUT_MS = 30000, DRAIN_ANSWER_MS = 5000, STOP_GRACE_MS = 5000 };
 
 /* Object store sizes of `ray start`, bytes. */
 #define STORE_LEAST (75LL * 1024 * 1024)
@@ -671,6 +671,8 @@ static void on_webui(void *arg, const rc_error *error, rc_view value)
 	s->timer = rc_timer_start(s->loop, POLL_MS, POLL_MS, on_poll, s);
 }
 
+static void ask_session(void *arg);
+
 static void on_session(void *arg, const rc_error *error, const rc_gcs_session *session)
 {
 	start *s = arg;
@@ -680,8 +682,11 @@ static void on_session(void *arg, const rc_error *error, const rc_gcs_session *s
 		failed(s, "%s", error->text);
 		return;
 	}
-	if (session->session_name[0] == '\0' || session->temp_dir[0] == '\0') {
-		failed(s, "the head has no session name or folder yet");
+	if (session->session_name[0] == '\0' || session->temp_dir[0] == '\0') { /* it answers before it has registered itself */
+		if (rc_now_ms() - s->started_ms > SESSION_TIMEOUT_MS)
+			failed(s, "the head answers, but has not told its session's name and folder within %d s", SESSION_TIMEOUT_MS / 1000);
+		else
+			rc_loop_after(s->loop, SESSION_POLL_MS, ask_session, s);
 		return;
 	}
 	temp = session->temp_dir;
@@ -695,6 +700,14 @@ static void on_session(void *arg, const rc_error *error, const rc_gcs_session *s
 	rc_gcs_kv_get(s->gcs, "dashboard", "webui:url", on_webui, s);
 }
 
+static void ask_session(void *arg)
+{
+	start *s = arg;
+
+	if (!s->ended)
+		rc_gcs_get_session(s->gcs, on_session, s);
+}
+
 static void on_connected(void *arg)
 {
 	start *s = arg;
@@ -706,7 +719,8 @@ static void on_connected(void *arg)
 	}
 	s->plan.v235 = strcmp(rc_dialect_release(rc_gcs_dialect(s->gcs)), "2.35.0") == 0;
 	s->plan.cluster_id = rc_strdup(rc_gcs_cluster_id(s->gcs));
-	rc_gcs_get_session(s->gcs, on_session, s);
+	s->started_ms = rc_now_ms();
+	ask_session(s);
 }
 
 static void on_failed(void *arg, const rc_error *error)
