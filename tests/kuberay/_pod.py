@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
@@ -51,6 +52,7 @@ class Network:
     def __init__(self):
         self.names = [f"kube{os.getpid()}{end}" for end in "hw"]
         self.ips = ["10.47.0.1", "10.47.0.2"]
+        self.name_server = None
 
     def __enter__(self):
         try:
@@ -67,7 +69,18 @@ class Network:
             raise RuntimeError(f"{e.cmd}: {e.stdout}") from e
         return self
 
+    def serve_names(self, names):
+        """A name server at the head's end, as the cluster's would be. names: {host: ip}"""
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_dns.py")
+        self.name_server = subprocess.Popen(
+            ["ip", "netns", "exec", self.names[0], sys.executable, script, self.ips[0], *(f"{host}={ip}" for host, ip in names.items())],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert self.name_server.stdout.readline() == b"ready\n", "the name server does not start"
+
     def __exit__(self, *_):
+        if self.name_server:
+            self.name_server.kill()
+            self.name_server.communicate()
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
@@ -148,12 +161,12 @@ class Container:
 
 
 class Pod:
-    def __init__(self, name, netns, folder, hosts, shm):
+    def __init__(self, name, netns, folder, name_server, ip, shm):
         self.name, self.netns, self.folder, self.shm = name, netns, folder, str(shm)
         os.makedirs(os.path.join(folder, "tmp/home"))
         os.chmod(os.path.join(folder, "tmp"), 0o1777)
-        self.write("hosts", "127.0.0.1 localhost\n" + "".join(f"{ip} {host}\n" for host, ip in hosts.items()))
-        self.write("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")  # says no at once; names are in hosts
+        self.write("hosts", f"127.0.0.1 localhost\n{ip} {name}\n")
+        self.write("resolv.conf", f"nameserver {name_server}\n")
         self.write("profile", "")  # an image's login shell keeps the PATH of the image
         self.containers = []
 

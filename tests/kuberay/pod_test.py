@@ -56,6 +56,7 @@ class Scenario:
         self.group = self.cluster["spec"]["workerGroupSpecs"][0]
         self.secrets = {self.cluster["metadata"]["name"]: {"auth_token": "token-of-the-secret-0123456789abcdef"}}
         self.pods = []
+        network.serve_names({f"{self.cluster['metadata']['name']}-head-svc.default.svc.cluster.local": network.ips[0]})
         self.head = self.make_pod(None, "raylet-c-head-abcde", 0)
         self.worker = self.make_pod(self.group, POD_NAME, 1)
 
@@ -63,9 +64,9 @@ class Scenario:
         """A pod of KubeRay, and the place where it runs."""
         kuberay = KUBERAY[self.release]
         spec = pod_rules.build_pod(self.cluster, group, kuberay)
-        hosts = {f"{self.cluster['metadata']['name']}-head-svc.default.svc.cluster.local": self.network.ips[0], name: self.network.ips[end]}
         shm = next(v["emptyDir"]["sizeLimit"] for v in spec["spec"]["volumes"] if v["name"] == "shared-mem")
-        pod = _pod.Pod(name, self.network.names[end], os.path.join(self.folder, name[-5:]), hosts, pod_rules.quantity(shm))
+        pod = _pod.Pod(name, self.network.names[end], os.path.join(self.folder, name[-5:]), self.network.ips[0], self.network.ips[end],
+                       pod_rules.quantity(shm))
         pod.spec = spec
         self.pods.append(pod)
         return pod
@@ -111,8 +112,8 @@ class Scenario:
         wait_for(lambda: "the head does not answer" in init.output(), 60, "a first try of the init container fails")
         assert init.wait(0) is None, "the init container did not wait"
         self.head_run = self.run(self.head, self.head.spec["spec"]["containers"][0])
-        status = init.wait(180)
-        assert status == 0 and "the head answers" in init.output(), f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-2000:]}"
+        status = init.wait(120)
+        assert status == 0 and "the head answers" in init.output(), f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-500:]}"
 
     def start(self):
         container = self.worker.spec["spec"]["containers"][0]
