@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "raylet-c/base/buf.h"
+#include "raylet-c/cli/labels_file.h"
 #include "raylet-c/cli/plan.h"
 
 #define MOST 1e14 /* MAX_RESOURCE_QUANTITY */
@@ -253,7 +254,15 @@ static int add_pair_labels(json_t *all, const char *text, rc_error *error)
 	return rc;
 }
 
-int rc_labels_text(bool v235, const char *given, const char *gpu_type, char **ret, rc_error *error)
+static int on_file_label(void *arg, const char *key, const char *value, rc_error *error)
+{
+	if (check_label(key, value, error) != 0)
+		return -1;
+	json_object_set_new(arg, key, json_string(value));
+	return 0;
+}
+
+int rc_labels_text(bool v235, const char *file, const char *given, const char *gpu_type, char **ret, rc_error *error)
 {
 	static const struct {
 		const char *variable, *key;
@@ -275,7 +284,9 @@ int rc_labels_text(bool v235, const char *given, const char *gpu_type, char **re
 	}
 	if (!v235 && gpu_type[0] != '\0')
 		json_object_set_new(all, "ray.io/accelerator-type", json_string(gpu_type));
-	if (given != NULL && *given != '\0') {
+	if (file != NULL)
+		rc = rc_labels_file_parse(file, on_file_label, all, error);
+	if (rc == 0 && given != NULL && *given != '\0') {
 		const char *start = given + strspn(given, " \t\n");
 
 		rc = v235 || *start == '{' ? add_json_labels(all, given, "--labels", true, error) : add_pair_labels(all, given, error);

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include "raylet-c/base/version.h"
+#include "raylet-c/cli/health_check.h"
+#include "raylet-c/cli/info.h"
 #include "raylet-c/cli/install.h"
 #include "raylet-c/cli/start.h"
+#include "raylet-c/cli/stop.h"
 #include "raylet-c/wire/dialect.h"
 
 static const char help[] =
@@ -19,6 +22,9 @@ static const char help[] =
 	"  raylet-c disable [--ray-dir DIR]                  put Ray's own back\n"
 	"  raylet-c status [--ray-dir DIR]                   which one a ray package has\n"
 	"  raylet-c start --address=HEAD:PORT [OPTIONS]      start a node without changing a package (raylet-c start --help)\n"
+	"  raylet-c stop [OPTIONS]                           end the nodes that raylet-c start started here (raylet-c stop --help)\n"
+	"  raylet-c info [--json]                            the nodes of this host: address, ports, resources, are they alive\n"
+	"  raylet-c health-check [--address HEAD:PORT]       does a head answer, is it of this release\n"
 	"  raylet-c train explain MODEL [OPTIONS]            what the FSDP engine does with a model (raylet-c train explain --help)\n"
 	"  raylet-c version                                  this version and the Ray releases that it supports\n"
 	"\n"
@@ -169,5 +175,11 @@ int main(int argc, char **argv)
 		return run_train(argc, argv);
 	if (strcmp(command, "start") == 0)
 		return rc_start_command(argc - 2, argv + 2);
+	if (strcmp(command, "stop") == 0)
+		return rc_stop_command(argc - 2, argv + 2);
+	if (strcmp(command, "info") == 0)
+		return rc_info_command(argc - 2, argv + 2);
+	if (strcmp(command, "health-check") == 0)
+		return rc_health_check_command(argc - 2, argv + 2);
 	return wrong_words("no such command: %s", command);
 }

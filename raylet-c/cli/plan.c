@@ -257,7 +257,7 @@ char **rc_plan_raylet_words(const rc_plan *p)
 	addf(&l, "--plasma_directory=%s", p->plasma_dir);
 	if (!p->v235)
 		addf(&l, "--fallback_directory=%s", p->fallback_dir);
-	add(&l, "--ray-debugger-external=0");
+	addf(&l, "--ray-debugger-external=%d", p->debugger_external);
 	addf(&l, "--gcs-address=%s", p->gcs_address);
 	addf(&l, "--session-name=%s", p->session_name);
 	addf(&l, "--labels=%s", p->labels);

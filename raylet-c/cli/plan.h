@@ -26,6 +26,7 @@ typedef struct rc_plan {
 	int64_t object_manager_port, node_manager_port, min_worker_port, max_worker_port;
 	int64_t metrics_agent_port, metrics_export_port, runtime_env_agent_port, dashboard_agent_listen_port;
 	int64_t rotate_bytes, rotate_backups;
+	bool debugger_external;
 	bool redirect, minimal, java; /* minimal: the dashboard's Python packages are missing; java: a Java with Ray's jars is there */
 } rc_plan;
 
@@ -49,8 +50,8 @@ int rc_resources_override(const char *env, rc_amounts *amounts, rc_error *error)
 int rc_resources_text(const char *custom, const char *env, const rc_amounts *amounts, const char *node_ip, const char *gpu_type, char **ret,
                       rc_error *error) RC_WARN_UNUSED;
 
-/* --labels (2.60.0: k=v,k=v or JSON; 2.35.0: JSON), the defaults of the environment (2.60.0), then RAY_OVERRIDE_LABELS, as one
- * JSON text in that order; "" when there is none. */
-int rc_labels_text(bool v235, const char *given, const char *gpu_type, char **ret, rc_error *error) RC_WARN_UNUSED;
+/* The defaults of the environment (2.60.0), the text of a --labels-file or NULL (2.60.0: flat YAML, see labels_file.h), --labels or
+ * NULL (2.60.0: k=v,k=v or JSON; 2.35.0: JSON), then RAY_OVERRIDE_LABELS, as one JSON text; what comes later wins. "": none. */
+int rc_labels_text(bool v235, const char *file, const char *given, const char *gpu_type, char **ret, rc_error *error) RC_WARN_UNUSED;
 
 #endif

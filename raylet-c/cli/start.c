@@ -15,8 +15,11 @@
 #include <unistd.h>
 
 #include "raylet-c/base/log.h"
+#include "raylet-c/cli/address.h"
 #include "raylet-c/cli/children.h"
+#include "raylet-c/cli/labels_file.h"
 #include "raylet-c/cli/machine.h"
+#include "raylet-c/cli/nodes_here.h"
 #include "raylet-c/cli/package.h"
 #include "raylet-c/cli/plan.h"
 #include "raylet-c/cli/session.h"
@@ -25,7 +28,7 @@
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/rpc/security.h"
 
-enum { POLL_MS = 20, ALIVE_TIMEOUT_MS = 30000, WATCH_MS = 1000, STOP_GRACE_MS = 5000 };
+enum { POLL_MS = 20, SESSION_POLL_MS = 200, SESSION_TIMEOUT_MS = 40000, ALIVE_TIMEOUT_MS = 30000, DRAIN_ANSWER_MS = 5000, STOP_GRACE_MS = 5000 };
 
 /* Object store sizes of `ray start`, bytes. */
 #define STORE_LEAST (75LL * 1024 * 1024)
@@ -45,7 +48,7 @@ typedef struct start {
 	rc_id node_id;
 	pid_t daemon, monitor; /* 0: not started */
 	uint64_t started_ms;
-	bool asking, draining, ended;
+	bool asking, alive, draining, drain_answered, ended;
 	rc_timer *timer;
 	int exit_status;
 } start;
@@ -98,53 +101,20 @@ static int64_t env_number(const char *name, int64_t fallback)
 
 /* ---- the head's address ---- */
 
-static bool read_line(const char *path, char *text, size_t size)
-{
-	FILE *f = fopen(path, "r");
-	bool got = f != NULL && fgets(text, (int)size, f) != NULL;
-
-	if (f != NULL)
-		fclose(f);
-	if (got)
-		text[strcspn(text, "\n")] = '\0';
-	return got && *text != '\0';
-}
-
-/* "auto": RAY_ADDRESS, else what the last start on this host wrote down. */
-static int find_auto(char text[256], rc_error *error)
-{
-	const char *address = getenv("RAY_ADDRESS"), *top = getenv("RAY_TMPDIR");
-
-	if (address != NULL && *address != '\0') {
-		snprintf(text, 256, "%s", address);
-		return 0;
-	}
-	if (top == NULL)
-		top = getenv("TMPDIR");
-	char *path = rc_sprintf("%s/ray/ray_current_cluster", top != NULL ? top : "/tmp");
-	int rc = read_line(path, text, 256) ? 0 : rc_fail(error, RC_E_NOT_FOUND, "--address=auto: RAY_ADDRESS is not set and there is no %s", path);
-	free(path);
-	return rc;
-}
-
 /* The address as all processes of the node get it: a loopback host is replaced by the one that others reach. */
 static int set_addresses(start *s, rc_error *error)
 {
 	char found[256], host[256], ip[64];
-	const char *given = s->options.address, *colon;
+	const char *given = s->options.address;
 	int port;
 
 	if (strcmp(given, "auto") == 0) {
-		if (find_auto(found, error) != 0)
+		if (rc_address_auto(found, error) != 0)
 			return -1;
 		given = found;
 	}
-	colon = strrchr(given, ':');
-	if (colon == NULL || colon == given || (size_t)(colon - given) >= sizeof host || sscanf(colon + 1, "%d", &port) != 1 || port < 1 ||
-	    port > 65535)
-		return rc_fail(error, RC_E_INVALID, "--address=%s is not HOST:PORT", given);
-	bool bracket = *given == '[' && colon[-1] == ']';
-	snprintf(host, sizeof host, "%.*s", (int)(colon - given) - 2 * bracket, given + bracket);
+	if (rc_address_split(given, host, &port, error) != 0)
+		return -1;
 	if (rc_is_localhost(host)) {
 		rc_machine_ip_towards("8.8.8.8", 53, ip);
 		snprintf(host, sizeof host, "%s", ip);
@@ -277,6 +247,32 @@ static int decide_memory(start *s, rc_amounts *a, rc_error *error)
 	return 0;
 }
 
+/* The text of --labels-file, the caller's; NULL when there is none. */
+static int read_labels_file(const start *s, char **ret, rc_error *error)
+{
+	const char *path = s->options.labels_file;
+
+	*ret = NULL;
+	if (path == NULL || *path == '\0')
+		return 0;
+	if (s->plan.v235)
+		return rc_fail(error, RC_E_UNSUPPORTED, "--labels-file: Ray 2.35.0 does not have it; --labels takes a JSON object there");
+	*ret = rc_labels_file_read(path, error);
+	return *ret != NULL ? 0 : -1;
+}
+
+static int decide_labels(start *s, const char *gpu_type, rc_error *error)
+{
+	char *file;
+	int rc;
+
+	if (read_labels_file(s, &file, error) != 0)
+		return -1;
+	rc = rc_labels_text(s->plan.v235, file, s->options.labels, gpu_type, &s->plan.labels, error);
+	free(file);
+	return rc;
+}
+
 static int decide_amounts(start *s, rc_error *error)
 {
 	const rc_start_options *o = &s->options;
@@ -290,8 +286,7 @@ static int decide_amounts(start *s, rc_error *error)
 	if (a.cpus < 0)
 		a.cpus = rc_machine_cpus("");
 	if (decide_gpus(s, &a, type, error) != 0 || decide_memory(s, &a, error) != 0 ||
-	    rc_resources_text(o->resources, env, &a, s->plan.node_ip, type, &s->plan.resources, error) != 0 ||
-	    rc_labels_text(s->plan.v235, o->labels, type, &s->plan.labels, error) != 0)
+	    rc_resources_text(o->resources, env, &a, s->plan.node_ip, type, &s->plan.resources, error) != 0 || decide_labels(s, type, error) != 0)
 		return -1;
 	s->plan.num_cpus = a.cpus;
 	s->plan.object_store_memory = a.object_store_memory;
@@ -362,6 +357,7 @@ static void decide_commands(start *s)
 
 	s->node_id = id != NULL && *id != '\0' ? rc_id_from_hex(id) : rc_id_random(RC_NODE_ID);
 	p->node_id = rc_strdup(rc_id_to_hex(&s->node_id).s);
+	p->debugger_external = o->debugger_external;
 	p->worker_port_list = rc_strdup(o->worker_port_list != NULL ? o->worker_port_list : "");
 	p->object_manager_port = o->object_manager_port;
 	p->node_manager_port = o->node_manager_port;
@@ -384,9 +380,10 @@ static void decide_commands(start *s)
 
 static pid_t start_child(start *s, char **words, const char *out, const char *err, rc_error *error)
 {
-	const char *env[4] = { "RAY_CLIENT_MODE=0" };
+	char *mark = rc_sprintf(RC_STARTED_VARIABLE "=%s", s->plan.node_id);
+	const char *env[5] = { "RAY_CLIENT_MODE=0", mark };
 	rc_child_spec spec = { .words = words, .env = env, .out = *out != '\0' ? out : NULL, .err = *err != '\0' ? err : NULL, .die_with_us = s->options.block };
-	size_t n = 1;
+	size_t n = 2;
 	pid_t pid;
 
 	if (s->plan.v235)
@@ -397,6 +394,7 @@ static pid_t start_child(start *s, char **words, const char *out, const char *er
 		env[n++] = "RAY_LOG_TO_STDERR=1";
 	pid = rc_child_start(&spec, error);
 	rc_words_free(words);
+	free(mark);
 	return pid;
 }
 
@@ -442,31 +440,67 @@ static bool is_expected(int status)
 	       (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == SIGTERM || WEXITSTATUS(status) == 128 + SIGTERM));
 }
 
-/* --block: once a second. A daemon that left in good order ends the command, too: a node that is gone shall not look alive. */
-static void on_watch(void *arg)
+/* The last line of the daemon's error log, without time and place; "" when there is none. */
+static void last_words(const start *s, char ret[600])
 {
-	start *s = arg;
-	int status;
-	char text[64];
+	char line[2048];
+	FILE *f = s->plan.raylet_err != NULL ? fopen(s->plan.raylet_err, "r") : NULL;
 
-	if (s->daemon > 0 && rc_child_ended(s->daemon, &status)) {
-		s->daemon = 0;
-		describe(status, text);
-		if (!is_expected(status) && !s->draining) {
-			failed(s, "Some Ray subprocesses exited unexpectedly: raylet %s (%s). Remaining processes will be killed.", text, s->plan.raylet_out);
-			return;
-		}
+	ret[0] = '\0';
+	while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+		const char *text = strstr(line, " (raylet) "), *colon = text != NULL ? strstr(text, ": ") : NULL;
+
+		line[strcspn(line, "\n")] = '\0';
+		if (*line != '\0')
+			snprintf(ret, 600, "%.599s", colon != NULL ? colon + 2 : line);
+	}
+	if (f != NULL)
+		fclose(f);
+}
+
+/* A daemon that left in good order ends the command, too: a node that is gone shall not look alive. */
+static void on_daemon_ended(start *s, int status)
+{
+	char text[64], why[600];
+
+	s->daemon = 0;
+	describe(status, text);
+	if (!s->alive) {
+		last_words(s, why);
+		failed(s, "the daemon %s before the node was ALIVE%s%s; its log is %s", text, *why ? ": " : "", why, s->plan.raylet_out);
+	} else if (!is_expected(status)) {
+		failed(s, "Some Ray subprocesses exited unexpectedly: raylet %s (%s). Remaining processes will be killed.", text, s->plan.raylet_out);
+	} else {
 		printf("The node has left: raylet %s.\n", text);
 		stop_children(s);
-		finish(s, s->draining ? 1 : 0);
-		return;
+		finish(s, 0);
 	}
-	if (s->monitor > 0 && rc_child_ended(s->monitor, &status)) {
-		s->monitor = 0;
-		describe(status, text);
-		if (!is_expected(status))
-			failed(s, "Some Ray subprocesses exited unexpectedly: log_monitor %s (%s). Remaining processes will be killed.", text,
-			       s->plan.monitor_err);
+}
+
+static void on_monitor_ended(start *s, int status)
+{
+	char text[64];
+
+	s->monitor = 0;
+	describe(status, text);
+	if (!is_expected(status))
+		failed(s, "Some Ray subprocesses exited unexpectedly: log_monitor %s (%s). Remaining processes will be killed.", text,
+		       s->plan.monitor_err);
+}
+
+/* As process 1 of a container this one gets all orphans, so whatever has ended is reaped, our own children or not. */
+static void on_child(void *arg, int signum)
+{
+	start *s = arg;
+	pid_t pid;
+	int status;
+
+	(void)signum;
+	while (!s->ended && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == s->daemon)
+			on_daemon_ended(s, status);
+		else if (pid == s->monitor)
+			on_monitor_ended(s, status);
 	}
 }
 
@@ -476,8 +510,20 @@ static void on_drain_deadline(void *arg)
 
 	if (s->ended)
 		return;
+	fputs("raylet-c start: the node is stopped\n", stderr);
 	stop_children(s);
-	finish(s, 1);
+	finish(s, 0);
+}
+
+/* A head that is gone, as when a whole cluster is taken down, is not waited for. */
+static void on_no_drain_answer(void *arg)
+{
+	start *s = arg;
+
+	if (s->ended || s->drain_answered)
+		return;
+	fprintf(stderr, "raylet-c start: the head does not answer; the node leaves without draining\n");
+	on_drain_deadline(s);
 }
 
 static void on_drain_answer(void *arg, const rc_error *error, const void *reply)
@@ -485,31 +531,39 @@ static void on_drain_answer(void *arg, const rc_error *error, const void *reply)
 	const Rw__AutoscalerDrainNodeReply *r = reply;
 	start *s = arg;
 
+	s->drain_answered = true;
 	if (error != NULL)
 		fprintf(stderr, "raylet-c start: the head does not drain this node: %s\n", error->text);
 	if (error != NULL || !RC_GET(r, is_accepted))
 		on_drain_deadline(s);
 }
 
+/* SIGTERM: the node takes no new work, what runs may end, and at the deadline it is stopped. A node that is not ALIVE yet is
+ * stopped at once. SIGINT: stopped at once. */
 static void on_signal(void *arg, int signum)
 {
 	start *s = arg;
 	int64_t seconds = env_number("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", 30);
 
-	if (s->draining && signum == SIGTERM)
+	if (s->ended || (s->draining && signum == SIGTERM))
 		return;
-	if (signum == SIGTERM && !s->plan.v235 && s->daemon > 0) { /* 2.60.0 drains first */
-		s->draining = true;
-		rc_gcs_drain_node(s->gcs, &s->node_id, RC_V_DRAIN_PREEMPTION, "Node received SIGTERM; draining before shutdown.",
-		                  (int64_t)rc_wall_ms() + seconds * 1000, on_drain_answer, s);
-		rc_loop_after(s->loop, (uint64_t)seconds * 1000, on_drain_deadline, s);
-		rc_timer_stop(s->timer);
-		s->timer = rc_timer_start(s->loop, POLL_MS, POLL_MS, on_watch, s);
+	if (signum == SIGINT) {
+		fputs("Aborted!\n", stderr);
+		stop_children(s);
+		finish(s, 1);
 		return;
 	}
-	if (signum == SIGINT)
-		fputs("Aborted!\n", stderr);
-	on_drain_deadline(s);
+	if (!s->alive || s->daemon == 0 || seconds == 0) {
+		on_drain_deadline(s);
+		return;
+	}
+	s->draining = true;
+	printf("SIGTERM: the node drains for at most %lld s.\n", (long long)seconds);
+	fflush(stdout);
+	rc_gcs_drain_node(s->gcs, &s->node_id, RC_V_DRAIN_PREEMPTION, "Node received SIGTERM; draining before shutdown.",
+	                  (int64_t)rc_wall_ms() + seconds * 1000, on_drain_answer, s);
+	rc_loop_after(s->loop, DRAIN_ANSWER_MS, on_no_drain_answer, s);
+	rc_loop_after(s->loop, (uint64_t)seconds * 1000, on_drain_deadline, s);
 }
 
 static void on_alive(start *s)
@@ -520,17 +574,19 @@ static void on_alive(start *s)
 		failed(s, "%s", error.text);
 		return;
 	}
-	printf("\n--------------------\nRay runtime started.\n--------------------\n\nTo terminate the Ray runtime, run\n  ray stop\n");
+	s->alive = true;
+	printf("\n--------------------\nRay runtime started.\n--------------------\n\nTo terminate the Ray runtime, run\n  raylet-c stop\n");
 	rc_timer_stop(s->timer);
 	s->timer = NULL;
 	if (!s->options.block) {
+		if (getpid() == 1)
+			fputs("raylet-c start: warning: as process 1 of a container this command needs --block; the node ends with it now\n", stderr);
 		s->daemon = s->monitor = 0; /* theirs is their own life now */
 		finish(s, 0);
 		return;
 	}
 	printf("\n--block\n  This command will now block until the node is ended.\n");
 	fflush(stdout);
-	s->timer = rc_timer_start(s->loop, WATCH_MS, WATCH_MS, on_watch, s);
 }
 
 static void on_nodes(void *arg, const rc_error *error, const void *reply)
@@ -558,37 +614,10 @@ static void on_nodes(void *arg, const rc_error *error, const void *reply)
 	}
 }
 
-/* The last line of the daemon's error log, without time and place; "" when there is none. */
-static void last_words(const start *s, char ret[600])
-{
-	char line[2048];
-	FILE *f = s->plan.raylet_err != NULL ? fopen(s->plan.raylet_err, "r") : NULL;
-
-	ret[0] = '\0';
-	while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-		const char *text = strstr(line, " (raylet) "), *colon = text != NULL ? strstr(text, ": ") : NULL;
-
-		line[strcspn(line, "\n")] = '\0';
-		if (*line != '\0')
-			snprintf(ret, 600, "%.599s", colon != NULL ? colon + 2 : line);
-	}
-	if (f != NULL)
-		fclose(f);
-}
-
 static void on_poll(void *arg)
 {
 	start *s = arg;
-	int status;
-	char text[64], why[600];
 
-	if (rc_child_ended(s->daemon, &status)) {
-		s->daemon = 0;
-		describe(status, text);
-		last_words(s, why);
-		failed(s, "the daemon %s before the node was ALIVE%s%s; its log is %s", text, *why ? ": " : "", why, s->plan.raylet_out);
-		return;
-	}
 	if (rc_now_ms() - s->started_ms > ALIVE_TIMEOUT_MS) {
 		failed(s, "The current node timed out during startup: not ALIVE after %d s; see %s", ALIVE_TIMEOUT_MS / 1000, s->plan.raylet_out);
 		return;
@@ -642,6 +671,8 @@ static void on_webui(void *arg, const rc_error *error, rc_view value)
 	s->timer = rc_timer_start(s->loop, POLL_MS, POLL_MS, on_poll, s);
 }
 
+static void ask_session(void *arg);
+
 static void on_session(void *arg, const rc_error *error, const rc_gcs_session *session)
 {
 	start *s = arg;
@@ -651,8 +682,11 @@ static void on_session(void *arg, const rc_error *error, const rc_gcs_session *s
 		failed(s, "%s", error->text);
 		return;
 	}
-	if (session->session_name[0] == '\0' || session->temp_dir[0] == '\0') {
-		failed(s, "the head has no session name or folder yet");
+	if (session->session_name[0] == '\0' || session->temp_dir[0] == '\0') { /* it answers before it has registered itself */
+		if (rc_now_ms() - s->started_ms > SESSION_TIMEOUT_MS)
+			failed(s, "the head answers, but has not told its session's name and folder within %d s", SESSION_TIMEOUT_MS / 1000);
+		else
+			rc_loop_after(s->loop, SESSION_POLL_MS, ask_session, s);
 		return;
 	}
 	temp = session->temp_dir;
@@ -666,6 +700,14 @@ static void on_session(void *arg, const rc_error *error, const rc_gcs_session *s
 	rc_gcs_kv_get(s->gcs, "dashboard", "webui:url", on_webui, s);
 }
 
+static void ask_session(void *arg)
+{
+	start *s = arg;
+
+	if (!s->ended)
+		rc_gcs_get_session(s->gcs, on_session, s);
+}
+
 static void on_connected(void *arg)
 {
 	start *s = arg;
@@ -677,7 +719,8 @@ static void on_connected(void *arg)
 	}
 	s->plan.v235 = strcmp(rc_dialect_release(rc_gcs_dialect(s->gcs)), "2.35.0") == 0;
 	s->plan.cluster_id = rc_strdup(rc_gcs_cluster_id(s->gcs));
-	rc_gcs_get_session(s->gcs, on_session, s);
+	s->started_ms = rc_now_ms();
+	ask_session(s);
 }
 
 static void on_failed(void *arg, const rc_error *error)
@@ -719,6 +762,7 @@ static int prepare(start *s, rc_error *error)
 		return -1;
 	rc_signal_start(s->loop, SIGTERM, on_signal, s);
 	rc_signal_start(s->loop, SIGINT, on_signal, s);
+	rc_signal_start(s->loop, SIGCHLD, on_child, s);
 	s->gcs = rc_gcs_create(s->loop, s->rpc, &(rc_gcs_options){ .address = s->plan.gcs_address, .node_id = s->node_id }, &ops, s);
 	return 0;
 }
@@ -733,7 +777,7 @@ int rc_start_command(int argc, char **argv)
 		return error.code == RC_E_UNSUPPORTED ? 1 : 2;
 	}
 	if (s.options.help) {
-		fputs(rc_start_help, stdout);
+		rc_start_help(stdout);
 		return 0;
 	}
 	rc_log_level(RC_ERROR);

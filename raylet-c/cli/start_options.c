@@ -9,7 +9,7 @@
 
 #include "raylet-c/base/buf.h"
 
-const char rc_start_help[] =
+static const char served_text[] =
 	"raylet-c start --address=HEAD:PORT [OPTIONS]\n"
 	"\n"
 	"Starts a worker node on the daemon in C, without changing the ray package and without Python before the node is ALIVE.\n"
@@ -21,6 +21,7 @@ const char rc_start_help[] =
 	"  --memory BYTES                       for tasks (what is free beyond the object store)\n"
 	"  --object-store-memory BYTES          (0.3 of the free memory)\n"
 	"  --resources JSON, --labels LABELS    '{\"name\": 1}'; k=v,k=v or, for a head of 2.35.0, JSON\n"
+	"  --labels-file FILE                   lines of `key: value`; --labels wins (2.60.0)\n"
 	"  --temp-dir DIR                       (the head's; a head of 2.35.0 always gives its own)\n"
 	"  --plasma-directory DIR, --object-spilling-directory DIR\n"
 	"  --node-manager-port N, --object-manager-port N, --metrics-export-port N, --runtime-env-agent-port N,\n"
@@ -28,68 +29,86 @@ const char rc_start_help[] =
 	"  --dashboard-agent-listen-port N      (52365)\n"
 	"  --min-worker-port N --max-worker-port N, --worker-port-list N,N    (10002 to 19999)\n"
 	"  --include-log-monitor BOOL           forward the workers' output to drivers (true)\n"
+	"  --ray-debugger-external              debuggers of tasks listen on all addresses\n"
 	"  --no-redirect-output                 logs to stdout and stderr\n"
 	"  --block                              stay, and end the node with this command\n"
 	"  --python FILE, --ray-dir DIR         the interpreter and ray package of the workers (as for raylet-c enable)\n"
 	"  --daemon FILE                        the node daemon (the one that was installed with this command)\n";
 
-typedef enum kind { TEXT, NUMBER, PORT, SWITCH, BOOL, HEAD_ONLY, IGNORED, IGNORED_SWITCH } kind;
+typedef enum kind { TEXT, NUMBER, PORT, SWITCH, BOOL, HEAD_ONLY, REFUSED, IGNORED, IGNORED_SWITCH } kind;
 
-#define FIELD(f) offsetof(rc_start_options, f)
+#define SERVED(name_, kind_, field_) { .name = name_, .kind = kind_, .field = offsetof(rc_start_options, field_) }
+
+#define NO_ISOLATION "this node does not put its processes into control groups; leave it out, or run Ray's own daemon: RAYLET_C=0 ray start"
+#define NO_SOCKET_NAME "the sockets of a node lie in its session folder (2.35.0 alone had the option, as deprecated); leave it out"
 
 static const struct option {
 	const char *name;
 	kind kind;
 	size_t field;
+	const char *reason; /* REFUSED: why, and what to do instead */
 } table[] = {
-	{ "address", TEXT, FIELD(address) },
-	{ "node-ip-address", TEXT, FIELD(node_ip_address) },
-	{ "node-name", TEXT, FIELD(node_name) },
-	{ "resources", TEXT, FIELD(resources) },
-	{ "labels", TEXT, FIELD(labels) },
-	{ "temp-dir", TEXT, FIELD(temp_dir) },
-	{ "plasma-directory", TEXT, FIELD(plasma_directory) },
-	{ "object-spilling-directory", TEXT, FIELD(object_spilling_directory) },
-	{ "worker-port-list", TEXT, FIELD(worker_port_list) },
-	{ "python", TEXT, FIELD(python) },
-	{ "ray-dir", TEXT, FIELD(ray_dir) },
-	{ "daemon", TEXT, FIELD(daemon) },
-	{ "num-cpus", NUMBER, FIELD(num_cpus) },
-	{ "num-gpus", NUMBER, FIELD(num_gpus) },
-	{ "memory", NUMBER, FIELD(memory) },
-	{ "object-store-memory", NUMBER, FIELD(object_store_memory) },
-	{ "node-manager-port", PORT, FIELD(node_manager_port) },
-	{ "object-manager-port", PORT, FIELD(object_manager_port) },
-	{ "min-worker-port", PORT, FIELD(min_worker_port) },
-	{ "max-worker-port", PORT, FIELD(max_worker_port) },
-	{ "dashboard-agent-listen-port", PORT, FIELD(dashboard_agent_listen_port) },
-	{ "dashboard-agent-grpc-port", PORT, FIELD(dashboard_agent_grpc_port) },
-	{ "metrics-export-port", PORT, FIELD(metrics_export_port) },
-	{ "runtime-env-agent-port", PORT, FIELD(runtime_env_agent_port) },
-	{ "block", SWITCH, FIELD(block) },
-	{ "no-redirect-output", SWITCH, FIELD(no_redirect_output) },
-	{ "include-log-monitor", BOOL, FIELD(log_monitor) },
-	{ "help", SWITCH, FIELD(help) },
-	{ "head", HEAD_ONLY, 0 },
-	{ "port", HEAD_ONLY, 0 },
-	{ "redis-shard-ports", HEAD_ONLY, 0 },
-	{ "include-dashboard", HEAD_ONLY, 0 },
-	{ "system-config", HEAD_ONLY, 0 },
-	{ "ray-client-server-port", IGNORED, 0 },
-	{ "dashboard-host", IGNORED, 0 },
-	{ "dashboard-port", IGNORED, 0 },
-	{ "redis-username", IGNORED, 0 },
-	{ "redis-password", IGNORED, 0 },
-	{ "autoscaling-config", IGNORED, 0 },
-	{ "tracing-startup-hook", IGNORED, 0 },
-	{ "log-style", IGNORED, 0 },
-	{ "log-color", IGNORED, 0 },
-	{ "logging-level", IGNORED, 0 },
-	{ "logging-format", IGNORED, 0 },
-	{ "disable-usage-stats", IGNORED_SWITCH, 0 },
-	{ "enable-object-reconstruction", IGNORED_SWITCH, 0 },
-	{ "no-monitor", IGNORED_SWITCH, 0 },
-	{ "verbose", IGNORED_SWITCH, 0 },
+	SERVED("address", TEXT, address),
+	SERVED("node-ip-address", TEXT, node_ip_address),
+	SERVED("node-name", TEXT, node_name),
+	SERVED("resources", TEXT, resources),
+	SERVED("labels", TEXT, labels),
+	SERVED("labels-file", TEXT, labels_file),
+	SERVED("temp-dir", TEXT, temp_dir),
+	SERVED("plasma-directory", TEXT, plasma_directory),
+	SERVED("object-spilling-directory", TEXT, object_spilling_directory),
+	SERVED("worker-port-list", TEXT, worker_port_list),
+	SERVED("python", TEXT, python),
+	SERVED("ray-dir", TEXT, ray_dir),
+	SERVED("daemon", TEXT, daemon),
+	SERVED("num-cpus", NUMBER, num_cpus),
+	SERVED("num-gpus", NUMBER, num_gpus),
+	SERVED("memory", NUMBER, memory),
+	SERVED("object-store-memory", NUMBER, object_store_memory),
+	SERVED("node-manager-port", PORT, node_manager_port),
+	SERVED("object-manager-port", PORT, object_manager_port),
+	SERVED("min-worker-port", PORT, min_worker_port),
+	SERVED("max-worker-port", PORT, max_worker_port),
+	SERVED("dashboard-agent-listen-port", PORT, dashboard_agent_listen_port),
+	SERVED("dashboard-agent-grpc-port", PORT, dashboard_agent_grpc_port),
+	SERVED("metrics-export-port", PORT, metrics_export_port),
+	SERVED("runtime-env-agent-port", PORT, runtime_env_agent_port),
+	SERVED("block", SWITCH, block),
+	SERVED("no-redirect-output", SWITCH, no_redirect_output),
+	SERVED("include-log-monitor", BOOL, log_monitor),
+	SERVED("ray-debugger-external", SWITCH, debugger_external),
+	SERVED("help", SWITCH, help),
+	{ .name = "head", .kind = HEAD_ONLY },
+	{ .name = "port", .kind = HEAD_ONLY },
+	{ .name = "redis-shard-ports", .kind = HEAD_ONLY },
+	{ .name = "include-dashboard", .kind = HEAD_ONLY },
+	{ .name = "system-config", .kind = HEAD_ONLY },
+	{ .name = "enable-resource-isolation", .kind = REFUSED, .reason = NO_ISOLATION },
+	{ .name = "cgroup-path", .kind = REFUSED, .reason = NO_ISOLATION },
+	{ .name = "system-reserved-cpu", .kind = REFUSED, .reason = NO_ISOLATION },
+	{ .name = "system-reserved-memory", .kind = REFUSED, .reason = NO_ISOLATION },
+	{ .name = "raylet-socket-name", .kind = REFUSED, .reason = NO_SOCKET_NAME },
+	{ .name = "plasma-store-socket-name", .kind = REFUSED, .reason = NO_SOCKET_NAME },
+	{ .name = "ray-client-server-port", .kind = IGNORED },
+	{ .name = "dashboard-host", .kind = IGNORED },
+	{ .name = "dashboard-port", .kind = IGNORED },
+	{ .name = "dashboard-grpc-port", .kind = IGNORED },
+	{ .name = "gcs-server-port", .kind = IGNORED },
+	{ .name = "redis-max-memory", .kind = IGNORED },
+	{ .name = "storage", .kind = IGNORED },
+	{ .name = "proxy-server-url", .kind = IGNORED },
+	{ .name = "redis-username", .kind = IGNORED },
+	{ .name = "redis-password", .kind = IGNORED },
+	{ .name = "autoscaling-config", .kind = IGNORED },
+	{ .name = "tracing-startup-hook", .kind = IGNORED },
+	{ .name = "log-style", .kind = IGNORED },
+	{ .name = "log-color", .kind = IGNORED },
+	{ .name = "logging-level", .kind = IGNORED },
+	{ .name = "logging-format", .kind = IGNORED },
+	{ .name = "disable-usage-stats", .kind = IGNORED_SWITCH },
+	{ .name = "enable-object-reconstruction", .kind = IGNORED_SWITCH },
+	{ .name = "no-monitor", .kind = IGNORED_SWITCH },
+	{ .name = "verbose", .kind = IGNORED_SWITCH },
 };
 
 static const struct option *find(const char *word, size_t n)
@@ -158,6 +177,44 @@ static int check_ports(const rc_start_options *o, rc_error *error)
 	return 0;
 }
 
+static void print_names(FILE *out, const char *title, bool (*belongs)(kind))
+{
+	size_t column = 0;
+
+	fprintf(out, "\n%s\n", title);
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		if (!belongs(table[i].kind))
+			continue;
+		if (column + strlen(table[i].name) > 110) {
+			fputs("\n", out);
+			column = 0;
+		}
+		column += (size_t)fprintf(out, "%s--%s", column == 0 ? "  " : " ", table[i].name);
+	}
+	fputs("\n", out);
+}
+
+static bool is_ignored(kind k)
+{
+	return k == IGNORED || k == IGNORED_SWITCH;
+}
+
+static bool is_of_head(kind k)
+{
+	return k == HEAD_ONLY;
+}
+
+void rc_start_help(FILE *out)
+{
+	fputs(served_text, out);
+	print_names(out, "Accepted without effect, as `ray start` does for a worker node:", is_ignored);
+	print_names(out, "Refused, since they are for a head:", is_of_head);
+	fputs("\nRefused:\n", out);
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+		if (table[i].kind == REFUSED)
+			fprintf(out, "  --%s: %s\n", table[i].name, table[i].reason);
+}
+
 int rc_start_options_parse(int argc, char *const *argv, rc_start_options *ret, rc_error *error)
 {
 	rc_start_options o = { .num_cpus = -1, .num_gpus = -1, .memory = -1, .object_store_memory = -1, .min_worker_port = 10002, .max_worker_port = 19999,
@@ -177,6 +234,8 @@ int rc_start_options_parse(int argc, char *const *argv, rc_start_options *ret, r
 			return rc_fail(error, RC_E_NOT_FOUND, "No such option: %.*s", (int)n + 2, word);
 		if (option->kind == HEAD_ONLY)
 			return rc_fail(error, RC_E_UNSUPPORTED, "--%s is for a head node, which `ray start --head` starts", option->name);
+		if (option->kind == REFUSED)
+			return rc_fail(error, RC_E_UNSUPPORTED, "--%s: %s", option->name, option->reason);
 		if (word[n + 2] == '=')
 			value = word + n + 3;
 		void *field = (char *)&o + option->field;

@@ -217,7 +217,7 @@ static const char *labels(bool v235, const char *given)
 	char *got = NULL;
 	rc_error error;
 
-	if (rc_labels_text(v235, given, "", &got, &error) != 0) {
+	if (rc_labels_text(v235, NULL, given, "", &got, &error) != 0) {
 		snprintf(text, sizeof text, "error: %s", error.text);
 		return text;
 	}
@@ -241,6 +241,12 @@ static void label_forms(void)
 	CHECK(strstr(labels(false, "a=b,"), "not of the form key=value") != NULL);
 	CHECK(strstr(labels(false, "-a=b"), "`-a`") != NULL);
 	CHECK(strstr(labels(false, "a=b/c"), "`b/c`") != NULL);
+	char *merged = NULL;
+	rc_error error;
+	CHECK_EQ_INT(0, rc_labels_text(false, "zone: north # as the file has it\ntier: gold\n", "zone=east", "", &merged, &error));
+	CHECK_STR("{\"zone\": \"east\", \"tier\": \"gold\"}", merged);
+	free(merged);
+	CHECK_EQ_INT(-1, rc_labels_text(false, "-a/: b\n", NULL, "", &merged, &error));
 	setenv("RAY_NODE_TYPE_NAME", "group", 1);
 	setenv("RAY_OVERRIDE_LABELS", "{\"zone\": \"west\"}", 1);
 	CHECK_STR("{\"ray.io/node-group\": \"group\", \"zone\": \"west\"}", labels(false, "zone=east"));

@@ -16,12 +16,15 @@ static void values(void)
 	CHECK_EQ_INT(3, o.num_cpus);
 	CHECK_EQ_INT(-1, o.num_gpus);
 	CHECK_STR("{\"a\": 1}", o.resources);
-	CHECK(o.block && !o.log_monitor && !o.no_redirect_output);
+	CHECK(o.block && !o.log_monitor && !o.no_redirect_output && !o.debugger_external);
 	CHECK_EQ_INT(0, o.max_worker_port);
 	CHECK_EQ_INT(52365, o.dashboard_agent_listen_port);
 	CHECK_EQ_INT(0, PARSE("--address=h:1"));
 	CHECK_EQ_INT(10002, o.min_worker_port);
 	CHECK(o.log_monitor);
+	CHECK_EQ_INT(0, PARSE("--address=h:1", "--labels-file=f", "--ray-debugger-external", "--storage=s", "--proxy-server-url=u"));
+	CHECK_STR("f", o.labels_file);
+	CHECK(o.debugger_external);
 	CHECK_EQ_INT(0, PARSE("--help"));
 	CHECK(o.help);
 }
@@ -52,6 +55,9 @@ static void refused(void)
 	CHECK_EQ_INT(-1, PARSE("--head"));
 	CHECK(strstr(error.text, "--head") != NULL && strstr(error.text, "ray start --head") != NULL);
 	CHECK_EQ_INT(-1, PARSE("--address=h:1", "--port=6379"));
+	CHECK_EQ_INT(-1, PARSE("--address=h:1", "--enable-resource-isolation"));
+	CHECK_EQ_INT(RC_E_UNSUPPORTED, error.code);
+	CHECK(strstr(error.text, "control groups") != NULL);
 	CHECK_EQ_INT(-1, PARSE("--address=h:1", "--node-manager-port=7000", "--metrics-export-port=7000"));
 	CHECK_STR("--node-manager-port and --metrics-export-port are both 7000", error.text);
 	CHECK_EQ_INT(-1, PARSE("--address=h:1", "--metrics-export-port=10500"));
