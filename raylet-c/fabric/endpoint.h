@@ -1,8 +1,7 @@
 /* One endpoint of one provider: reliable datagrams, registered memory, one-sided reads, tagged messages. No thread of its own:
  * whoever owns it polls it.
  *
- * Facts: libfabric's man pages fi_endpoint.3, fi_rma.3, fi_mr.3, fi_cq.3, fi_av.3; tried with tcp;ofi_rxm, net, sockets and shm
- * of 1.17.
+ * Facts: libfabric's man pages fi_endpoint.3, fi_rma.3, fi_mr.3, fi_cq.3, fi_av.3; tried with net, sockets and shm of 1.17.
  *
  * One thread at a time. Memory of an operation stays the caller's and must stay where it is until the operation is done. Each
  * operation that was accepted ends by exactly one call of its done, inside rc_endpoint_poll or rc_endpoint_close; after that

@@ -5,7 +5,7 @@
  * and rests for a while (5 s, doubling to 5 minutes), told once in the log; after that it is opened anew.
  *
  * A peer may read exactly what it was granted: a grant registers these bytes alone, under a key of their own. With providers
- * that let us choose keys (tcp, net, tcp;ofi_rxm, sockets) these are 64 random bits, checked with the bounds by our own
+ * that let us choose keys (tcp, net, sockets) these are 64 random bits, checked with the bounds by our own
  * process. efa's device checks keys and bounds, and chooses the keys. shm checks nothing: it reaches only processes of this
  * host and user, which can read each other's memory anyway. Nothing is encrypted or authenticated by any of them: the key goes
  * to a peer over a channel that is (the caller's part).

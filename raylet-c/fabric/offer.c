@@ -11,7 +11,7 @@
 #include "raylet-c/base/buf.h"
 #include "raylet-c/fabric/internal.h"
 
-static const char *const order[] = { "shm", "efa", "tcp", "net", "tcp;ofi_rxm", "sockets" };
+static const char *const order[] = { "shm", "efa", "tcp", "net", "sockets" };
 enum { KNOWN = sizeof order / sizeof *order };
 _Static_assert((int)KNOWN <= (int)RC_FABRIC_MAX_OFFERS, "one offer a provider");
 
@@ -30,7 +30,7 @@ static bool is_auto(const char *providers)
 
 bool rc_fabric_wanted(const char *providers, const char *provider, size_t *ret)
 {
-	size_t length = strcspn(provider, ";"), position = 0;
+	size_t position = 0;
 
 	if (is_auto(providers)) {
 		int rank = rc_fabric_rank(provider);
@@ -42,7 +42,7 @@ bool rc_fabric_wanted(const char *providers, const char *provider, size_t *ret)
 	for (const char *p = providers; *p; position++) {
 		size_t n = strcspn(p, ", ");
 
-		if (n && ((n == length && strncmp(p, provider, n) == 0) || (n == strlen(provider) && strncmp(p, provider, n) == 0))) {
+		if (n && n == strlen(provider) && strncmp(p, provider, n) == 0) {
 			if (ret)
 				*ret = position;
 			return true;

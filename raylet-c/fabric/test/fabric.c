@@ -415,7 +415,7 @@ static void over(const char *name)
 
 int main(void)
 {
-	static const char *const names[] = { "shm", "tcp", "net", "tcp;ofi_rxm", "sockets" };
+	static const char *const names[] = { "shm", "tcp", "net", "sockets" };
 
 	signal(SIGPIPE, SIG_IGN);
 	rc_log_level(RC_ERROR);
