@@ -390,6 +390,22 @@ static int build_server(rc_daemon *n, rc_error *e)
 	return n->port > 0 ? 0 : -1;
 }
 
+/* Which providers may carry objects between nodes of ours: RAYLET_C_FABRIC. No provider encrypts or asks for tokens, so where the
+ * cluster does, only the operator's word opens one. */
+static const char *fabric_setting(const rc_daemon *n)
+{
+	const char *providers = getenv("RAYLET_C_FABRIC"), *plaintext = getenv("RAYLET_C_FABRIC_PLAINTEXT");
+	bool guarded = n->tls || n->token;
+	if (guarded && !(plaintext && strcmp(plaintext, "1") == 0)) {
+		if (providers && *providers && strcmp(providers, "off") != 0)
+			rc_warn("RAYLET_C_FABRIC=%s has no effect: the cluster uses %s, and a fabric is neither encrypted nor authenticated "
+			        "(RAYLET_C_FABRIC_PLAINTEXT=1 allows it)",
+			        providers, n->tls ? "TLS" : "tokens");
+		return "off";
+	}
+	return providers && *providers ? providers : "auto";
+}
+
 static void build_objects(rc_daemon *n)
 {
 	rc_objects_options o = {
@@ -406,6 +422,8 @@ static void build_objects(rc_daemon *n)
 		.report_batch = (unsigned)rc_gcs_config_int(n->gcs, "max_object_report_batch_size", 0),
 		.args_memory_fraction = rc_gcs_config_double(n->gcs, "max_task_args_memory_fraction", 0),
 		.fetch_fail_timeout_ms = (unsigned)rc_gcs_config_int(n->gcs, "fetch_fail_timeout_milliseconds", 0),
+		.cluster_id = rc_gcs_cluster_id(n->gcs),
+		.fabric = fabric_setting(n),
 	};
 	int64_t free_period_ms = rc_gcs_config_int(n->gcs, "free_objects_period_milliseconds", 0);
 	if (free_period_ms > 0)
@@ -717,6 +735,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	n.token = rc_strdup(security.token);
+	n.tls = security.tls_cert != NULL;
 	n.gcs = rc_gcs_create(n.loop, n.rpc, &(rc_gcs_options){ .address = o->gcs_address, .node_id = n.node_id, .cluster_id = o->cluster_id }, &gcs_ops,
 	                      &n);
 	rc_loop_run(n.loop);

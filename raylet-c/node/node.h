@@ -38,6 +38,7 @@ typedef struct rc_daemon {
 	uint64_t started_ms;      /* rc_now_ms at main() */
 	uint64_t started_wall_ms;
 	char *token;              /* RAY_AUTH_TOKEN and its kind; NULL: off */
+	bool tls;                 /* RAY_USE_TLS */
 
 	rc_loop *loop;
 	rc_rpc *rpc;

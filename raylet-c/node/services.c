@@ -41,6 +41,8 @@ void rc_services_serve(void *ctx, rc_request *r, const char *path, size_t path_n
 		rc_reply_error(r, RC_RPC_UNAVAILABLE, "the node is ending");
 		return;
 	}
+	if (method < 0 && rc_objects_serve_own(n->objects, r, path, path_n, bytes))
+		return;
 	if (method >= 0 && rc_objects_serve(n->objects, r, (rc_method)method, bytes))
 		return;
 	rc_service_fn serve = method >= 0 ? find((rc_method)method) : NULL;

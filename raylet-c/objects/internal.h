@@ -10,6 +10,9 @@
  *   receive.c   chunks coming in
  *   chunk.c     the head of a Push message in pieces (no state)
  *   push.c      chunks going out
+ *   exchange.c  what nodes of ours say to each other (no state)
+ *   fetch.c     objects asked for by Fetch, read over the fabric
+ *   lend.c      Fetch and Keep served: objects in answers, granted, pushed
  *
  * Nothing here calls out of the module (request callbacks, the node's operations that act) while it walks its own lists:
  * what has become due is noted and done by rc__om_kick's timer. */
@@ -20,6 +23,8 @@
 
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/map.h"
+#include "raylet-c/fabric/fabric.h"
+#include "raylet-c/objects/exchange.h"
 #include "raylet-c/objects/objects.h"
 
 enum { RC__OM_ADDRESS = 80 }; /* "ip:port" */
@@ -31,6 +36,7 @@ typedef struct rc__om_use rc__om_use;
 typedef struct rc__om_request rc__om_request;
 typedef struct rc__om_receive rc__om_receive;
 typedef struct rc__om_push rc__om_push;
+typedef struct rc__om_loan rc__om_loan;
 
 /* Field numbers of PushRequest in this release, see chunk.c. */
 typedef struct rc__om_push_fields {
@@ -47,7 +53,7 @@ struct rc_objects {
 	rc_loop *loop;
 	rc_store *store;
 	const rc_dialect *dialect;
-	char *ip;
+	char *ip, *cluster_id;
 	bool owners_free; /* 2.60.0: owners call FreeLocalObjects; 2.35.0: they publish, and this node tells the others */
 	bool destroying, orphans_due;
 	rc_timer *kick; /* due at once: request callbacks, then the scheduling of pulls */
@@ -90,6 +96,15 @@ struct rc_objects {
 	rc_link unknown_pulls;
 	size_t n_unknown_pulls;
 
+	rc_fabric *fabric; /* NULL: not to be used */
+	rc_map *peers;     /* node id -> peer (fetch.c) */
+	rc_link asking;    /* wants that ask again when the offers are known */
+	rc_link loans;     /* of rc__om_loan */
+	rc_map *lends;     /* number -> lend (lend.c) */
+	uint64_t next_lend;
+	rc_link held_asks; /* Fetch requests that wait for the offers */
+	size_t n_held_asks;
+
 	rc_buf freed; /* object ids to tell other nodes */
 	rc_timer *free_timer;
 
@@ -104,6 +119,8 @@ void rc__om_kick(rc_objects *o); /* runs due callbacks soon */
 typedef struct rc__om_call rc__om_call;
 typedef void (*rc__om_reply_fn)(void *arg, int status, rc_view reply, const char *detail);
 /* Never calls back inside. message is packed here. NULL: the release has no such method (logged). */
+rc__om_call *rc__om_send_own(rc_objects *o, const char *target, const char *path, rc_view request, uint64_t timeout_ms,
+                             rc__om_reply_fn fn, void *arg);
 rc__om_call *rc__om_send(rc_objects *o, const char *target, rc_method method, const void *message, uint64_t timeout_ms,
                          rc__om_reply_fn fn, void *arg);
 /* head and body one after the other, body not copied; unref as rc_call_zero_copy, also after the module's end. */
@@ -218,6 +235,8 @@ struct rc__om_want {
 	rc_timer *timer;
 	rc__om_call *call;
 	rc__om_receive *receive;
+	char asked[RC__OM_ADDRESS]; /* whom by Fetch */
+	rc_link asking; /* in o->asking */
 	uint64_t lost_since; /* ms; 0: somebody has it */
 };
 
@@ -229,6 +248,7 @@ void rc__om_want_fail(rc__om_want *w, rc_enum error); /* an error object takes i
 void rc__om_want_sealed(rc_objects *o, const rc_id *id);
 void rc__om_want_gone(rc_objects *o, const rc_id *id);
 void rc__om_want_chunk(rc__om_want *w); /* progress: the time limit starts anew */
+void rc__om_want_pull(rc__om_want *w, const char *address); /* asks for Push messages; the attempt is under way */
 void rc__om_want_retry(rc__om_want *w, const char *why); /* the attempt has failed */
 void rc__om_pulls_run(rc_objects *o); /* from the kick timer: stores error objects, decides which pulls are active */
 void rc__om_pulls_died(rc_objects *o, const rc_id *node);
@@ -291,17 +311,68 @@ uint32_t rc__om_chunk_count(uint64_t total, uint64_t chunk_size);
 
 /* ---- receive.c ---- */
 
+struct rc__om_receive {
+	rc_objects *o;
+	rc__om_want *want; /* NULL: ended, copies or reads are still running */
+	rc_id id;
+	uint64_t total, metadata_size;
+	uint64_t create; /* the store's number while the memory is waited for */
+	rc_store_buffer *buffer;
+	uint8_t *have; /* one bit a chunk: here, or being copied or read */
+	uint32_t n_chunks, n_done;
+	unsigned copying;
+	rc_link waiting; /* jobs without memory yet */
+	uint64_t last_ms;
+	rc__om_loan *loan; /* read over the fabric; NULL: not */
+};
+
 void rc__om_receive_serve(rc_objects *o, rc_request *r, rc_view bytes);
 void rc__om_receive_end(rc__om_want *w);    /* w->receive, if any: aborted */
 bool rc__om_receive_started(const rc__om_want *w); /* it has its memory */
 uint64_t rc__om_receive_idle_ms(const rc__om_want *w); /* since the last chunk; 0 without a receive */
 void rc__om_receives_destroy(rc_objects *o);
+/* Without Push messages. begin: w->receive, made when there is none; NULL: the sizes cannot be, or are not those of before.
+ * memory: asks for it, then rc__om_loan_run. bytes: a whole object, copied. */
+rc__om_receive *rc__om_receive_begin(rc__om_want *w, uint64_t data_size, uint64_t metadata_size, rc_error *e);
+void rc__om_receive_memory(rc__om_receive *v, const rc_owner *owner);
+void rc__om_receive_bytes(rc__om_want *w, rc_view bytes, uint64_t metadata_size, const rc_owner *owner);
+/* A chunk is about to be written into the buffer by others: false when it is here or on its way. Each is given back by put, which
+ * returns false when the receive has ended by that. */
+bool rc__om_receive_take(rc__om_receive *v, uint32_t index);
+bool rc__om_receive_put(rc__om_receive *v, uint32_t index, bool ok);
+void rc__om_receive_forget(rc__om_receive *v); /* nothing has come; no copy or read is running */
+void rc__om_receive_seal(rc__om_receive *v);   /* everything has come; v is gone */
+
+/* ---- fetch.c ---- */
+
+/* Asks a place (w->source, at this address) by Fetch; false: not to be asked so (a stock node), RC_M_OM_PULL is the way. */
+bool rc__om_fetch(rc__om_want *w, const char *address);
+void rc__om_loan_run(rc__om_receive *v);            /* there is memory: starts reads. Fine without a loan */
+bool rc__om_loan_confirm(rc__om_receive *v);        /* asks the lender whether what was read counts; false: nothing was read */
+void rc__om_loan_free(rc__om_receive *v);           /* gives it back. Fine without */
+void rc__om_fetches_init(rc_objects *o);
+void rc__om_fetches_tick(rc_objects *o);
+void rc__om_fetches_died(rc_objects *o, const rc_id *node);
+void rc__om_fetches_destroy(rc_objects *o); /* first: ends reads */
+void rc__om_fetches_free(rc_objects *o);    /* last */
+void rc__om_fabric_ready(rc_objects *o);    /* the offers are known: those who wait for that */
+
+/* ---- lend.c ---- */
+
+void rc__om_lend_init(rc_objects *o);
+void rc__om_lend_serve(rc_objects *o, rc_request *r, rc_view bytes);
+void rc__om_keep_serve(rc_objects *o, rc_request *r, rc_view bytes);
+void rc__om_lend_ready(rc_objects *o); /* as rc__om_fabric_ready */
+void rc__om_lends_tick(rc_objects *o);
+void rc__om_lends_died(rc_objects *o, const rc_id *node);
+void rc__om_lends_destroy(rc_objects *o);
 
 /* ---- push.c ---- */
 
 void rc__om_push_serve(rc_objects *o, rc_request *r, rc_view bytes); /* OM_PULL */
 void rc__om_pushes_died(rc_objects *o, const rc_id *node);
 void rc__om_pushes_node_added(rc_objects *o, const rc_id *node);
+void rc__om_push_object(rc_objects *o, const rc_id *node, const rc_id *object); /* as if that node had sent a Pull */
 void rc__om_pushes_tick(rc_objects *o);
 void rc__om_pushes_destroy(rc_objects *o);
 

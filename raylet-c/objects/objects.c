@@ -20,6 +20,7 @@ enum {
 	FREE_BATCH = 100,          /* stock's free_objects_batch_size */
 	FREE_TIMEOUT_MS = 30000,
 	MAX_FREED = 1000000,       /* ids waiting to be told */
+	STALL_MS = 5000,           /* of the fabric: before a pull loses patience */
 };
 
 /* ---- calls ---- */
@@ -57,6 +58,15 @@ static rc__om_call *new_call(rc_objects *o, rc__om_reply_fn fn, void *arg)
 	call->fn = fn;
 	call->arg = arg;
 	rc_list_append(&o->calls, &call->link);
+	return call;
+}
+
+rc__om_call *rc__om_send_own(rc_objects *o, const char *target, const char *path, rc_view request, uint64_t timeout_ms,
+                             rc__om_reply_fn fn, void *arg)
+{
+	rc__om_call *call = new_call(o, fn, arg);
+
+	call->id = rc_call(o->options.rpc, target, path, request, timeout_ms, RC_META_CLUSTER_ID, on_reply, call);
 	return call;
 }
 
@@ -151,6 +161,8 @@ static void on_tick(void *arg)
 	rc__om_pins_tick(o);
 	rc__om_pulls_tick(o);
 	rc__om_pushes_tick(o);
+	rc__om_fetches_tick(o);
+	rc__om_lends_tick(o);
 	rc__om_kick(o);
 }
 
@@ -173,6 +185,25 @@ static void defaults(rc_objects_options *p)
 	p->free_period_ms = p->free_period_ms ? p->free_period_ms : 1000;
 }
 
+/* The offers are known, or there are none. */
+static void on_fabric(void *arg)
+{
+	rc_objects *o = arg;
+
+	rc__om_fabric_ready(o);
+	rc__om_lend_ready(o);
+}
+
+static void open_fabric(rc_objects *o)
+{
+	rc_fabric_options f = { .loop = o->loop, .providers = o->options.fabric, .ip = o->ip, .stall_ms = STALL_MS, .ready = on_fabric, .arg = o };
+
+	if (!o->options.fabric || strcmp(o->options.fabric, "off") == 0)
+		return;
+	rc_store_arena(o->store, &f.arena, &f.arena_size);
+	o->fabric = rc_fabric_create(&f);
+}
+
 rc_objects *rc_objects_create(const rc_objects_options *options, const rc_objects_ops *ops, void *ctx)
 {
 	rc_objects *o = rc_alloc(sizeof *o);
@@ -185,6 +216,7 @@ rc_objects *rc_objects_create(const rc_objects_options *options, const rc_object
 	o->store = options->store;
 	o->dialect = options->dialect;
 	o->ip = rc_strdup(options->ip);
+	o->options.cluster_id = o->cluster_id = rc_strdup(options->cluster_id);
 	o->owners_free = rc_method_path(o->dialect, RC_M_FREE_LOCAL_OBJECTS) != NULL;
 	rc_list_init(&o->calls);
 	o->owners = rc_map_create();
@@ -208,6 +240,9 @@ rc_objects *rc_objects_create(const rc_objects_options *options, const rc_object
 	rc_list_init(&o->push_order);
 	rc_list_init(&o->reads);
 	rc_list_init(&o->unknown_pulls);
+	rc__om_fetches_init(o);
+	rc__om_lend_init(o);
+	open_fabric(o);
 	o->kick = rc_timer_start(o->loop, 0, 0, on_kick, o);
 	o->tick = rc_timer_start(o->loop, TICK_MS, TICK_MS, on_tick, o);
 	return o;
@@ -221,6 +256,8 @@ void rc_objects_destroy(rc_objects *o)
 	rc_timer_stop(o->kick);
 	rc_timer_stop(o->tick);
 	rc_timer_stop(o->free_timer);
+	rc__om_fetches_destroy(o);
+	rc__om_lends_destroy(o);
 	rc__om_receives_destroy(o);
 	rc__om_pushes_destroy(o);
 	rc__om_requests_destroy(o);
@@ -236,6 +273,8 @@ void rc_objects_destroy(rc_objects *o)
 	rc_map_destroy(o->requests_by_id);
 	rc_map_destroy(o->clients);
 	rc_map_destroy(o->pushes);
+	rc__om_fetches_free(o);
+	free(o->cluster_id);
 	rc_buf_free(&o->freed);
 	pthread_mutex_destroy(&o->job_lock);
 	pthread_cond_destroy(&o->job_done);
@@ -295,6 +334,8 @@ void rc_objects_node_removed(rc_objects *o, const rc_id *node)
 	rc__om_owners_died(o, NULL, node);
 	rc__om_pins_died(o, NULL, node);
 	rc__om_pushes_died(o, node);
+	rc__om_lends_died(o, node);
+	rc__om_fetches_died(o, node);
 	rc__om_pulls_died(o, node);
 }
 
@@ -430,6 +471,21 @@ bool rc_objects_serve(rc_objects *o, rc_request *r, rc_method method, rc_view by
 	}
 }
 
+bool rc_objects_serve_own(rc_objects *o, rc_request *r, const char *path, size_t path_n, rc_view bytes)
+{
+	rc_view name = rc_view_of(path, path_n);
+
+	if (!o->options.cluster_id)
+		return false;
+	if (rc_view_eq(name, rc_view_str(RC__OM_FETCH_PATH)))
+		rc__om_lend_serve(o, r, bytes);
+	else if (rc_view_eq(name, rc_view_str(RC__OM_KEEP_PATH)))
+		rc__om_keep_serve(o, r, bytes);
+	else
+		return false;
+	return true;
+}
+
 /* ---- figures ---- */
 
 bool rc_objects_pulls_queued(const rc_objects *o)
@@ -484,5 +540,11 @@ void rc_objects_debug(const rc_objects *o, rc_buf *out)
 	              N(owners_polled), N(reports_sent), N(reports_waiting));
 	rc_buf_printf(out, "PullManager:\n- objects wanted: %llu, active: %llu, in transfer: %llu\n- retries: %llu\n- waiting for room: %s\n",
 	              N(pulls_wanted), N(pulls_active), N(receiving), N(pull_retries), o->pulls_queued ? "yes" : "no");
+	if (o->options.cluster_id)
+		rc_buf_printf(out, "Fetch:\n- answered: %llu with the object, %llu granted, %llu by a push; lent now: %zu\n- came: %llu in answers, %llu over the "
+		                   "fabric; fallbacks: %llu\n",
+		              N(fetch_inline), N(fetch_granted), N(fetch_pushed), rc_map_count(o->lends), N(came_inline), N(came_fabric), N(fallbacks));
+	if (o->fabric)
+		rc_fabric_debug(o->fabric, out);
 #undef N
 }

@@ -49,6 +49,10 @@ typedef struct rc_objects_options {
 	double args_memory_fraction;  /* max_task_args_memory_fraction: 0.7 of the store for rc_objects_fetch_hold */
 	unsigned fetch_fail_timeout_ms; /* fetch_fail_timeout_milliseconds: 600000; an object that exists nowhere fails then */
 	unsigned unreachable_failures; /* failed calls in a row, pauses doubling from 100 ms, until pulls of an owner fail: 8 */
+	/* Hex. Not NULL: objects are asked for, and answered, by the Fetch of our own nodes too (exchange.h). */
+	const char *cluster_id;
+	/* Providers that may carry objects (rc_fabric_settings); NULL or "off": none. ip is the address that they take. */
+	const char *fabric;
 	unsigned free_period_ms;      /* free_objects_period_milliseconds: 1000; 2.35.0, frees told to other nodes are batched */
 } rc_objects_options;
 
@@ -84,6 +88,9 @@ void rc_objects_worker_died(rc_objects *o, const rc_id *worker);
 /* True when the method is one of these: r has been or will be answered. Let the server hand over OM_PUSH sliced
  * (rc_server_options.sliced). */
 bool rc_objects_serve(rc_objects *o, rc_request *r, rc_method method, rc_view bytes);
+
+/* The same for methods that are ours alone: true when path names one. */
+bool rc_objects_serve_own(rc_objects *o, rc_request *r, const char *path, size_t path_n, rc_view bytes);
 
 /* RC_L_FREE_OBJECTS: deletes here; unless local_only, 2.35.0 tells every alive node (2.60.0 has no such call). */
 void rc_objects_free(rc_objects *o, const rc_id *ids, size_t n, bool local_only);
@@ -141,6 +148,9 @@ typedef struct rc_objects_stats {
 	uint64_t args_held_bytes;                /* rc_objects_fetch_hold */
 	uint64_t owners_polled, reports_sent, reports_waiting;
 	uint64_t objects_failed;                 /* error objects stored */
+	uint64_t fetch_inline, fetch_granted, fetch_pushed; /* answers to nodes of ours */
+	uint64_t came_inline, came_fabric;                  /* objects, from nodes of ours */
+	uint64_t fallbacks;                                 /* begun over the fabric, ended without */
 } rc_objects_stats;
 void rc_objects_get_stats(const rc_objects *o, rc_objects_stats *ret);
 uint64_t rc_objects_bytes_in(const rc_objects *o); /* the one of them that costs nothing */

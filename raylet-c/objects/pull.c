@@ -9,7 +9,7 @@
  * at once; arguments of one lease together or not at all, or two leases would drive out each other's halves. The first is
  * always active, so that the store makes room for it. An object whose place is not known yet takes no turn.
  *
- * An attempt: ask one place (ObjectManagerService/Pull) and wait for chunks; without progress for a while, or when that node
+ * An attempt: ask one place (by Fetch when it is a node of ours, fetch.c, else by ObjectManagerService/Pull) and wait for chunks; without progress for a while, or when that node
  * dies, the next place. What has come stays, and chunks that are here already are not copied again.
  *
  * Ends without success become an error object (metadata: the ErrorType in decimal, no data), which is what a stock node
@@ -72,6 +72,7 @@ static void stop(rc__om_want *w)
 {
 	rc__om_drop(w->call);
 	w->call = NULL;
+	rc_list_remove(&w->asking);
 	rc_timer_stop(w->timer);
 	w->timer = NULL;
 	if (w->state == RC__OM_RESTORING)
@@ -175,6 +176,7 @@ rc__om_use *rc__om_want_use(rc_objects *o, const rc_object_ref *ref, rc__om_requ
 		rc_list_init(&w->uses);
 		rc_list_init(&w->active_link);
 		rc_list_init(&w->fail_link);
+		rc_list_init(&w->asking);
 		w->local = rc_store_contains(o->store, &ref->id);
 		rc_map_put_id(o->wants, &ref->id, w);
 	} else if (!w->owner.worker_id.n) {
@@ -344,7 +346,7 @@ static uint64_t patience(const rc__om_want *w)
 	return (uint64_t)w->o->options.pull_timeout_ms << (w->attempts < 4 ? w->attempts : 4);
 }
 
-static void ask(rc__om_want *w, const place *p)
+void rc__om_want_pull(rc__om_want *w, const char *address)
 {
 	rc_objects *o = w->o;
 	Rw__PullRequest m = RW__PULL_REQUEST__INIT;
@@ -354,10 +356,16 @@ static void ask(rc__om_want *w, const place *p)
 	RC_SET_ID(m, object_id, &w->id); /* 2.35.0 */
 	m.n_object_ids = 1;              /* 2.60.0 */
 	m.object_ids = &id;
+	w->call = rc__om_send(o, address, RC_M_OM_PULL, &m, PULL_RPC_TIMEOUT_MS, on_asked, w);
+}
+
+static void ask(rc__om_want *w, const place *p)
+{
 	w->state = RC__OM_ASKED;
 	w->source = p->node;
 	set_timer(w, patience(w));
-	w->call = rc__om_send(o, p->address, RC_M_OM_PULL, &m, PULL_RPC_TIMEOUT_MS, on_asked, w);
+	if (!rc__om_fetch(w, p->address))
+		rc__om_want_pull(w, p->address);
 }
 
 static void start(rc__om_want *w)

@@ -327,6 +327,14 @@ static void pull_one(rc_objects *o, const rc_id *node, const char *target, rc_id
 		keep_unknown(o, node, &object);
 }
 
+void rc__om_push_object(rc_objects *o, const rc_id *node, const rc_id *object)
+{
+	char address[RC__OM_ADDRESS];
+
+	pull_one(o, node, rc__om_node_address(o, node, address) ? address : NULL, *object);
+	pump(o);
+}
+
 void rc__om_push_serve(rc_objects *o, rc_request *r, rc_view bytes)
 {
 	Rw__PullRequest *m = rc_unpack(o->dialect, &rw__pull_request__descriptor, bytes);

@@ -6,7 +6,10 @@
  * that the loop is free and first touches of the arena's pages run in parallel. A chunk that is here, or on its way, is not
  * copied again, whoever sends it: a new place after a node's death completes what has come from the first.
  *
- * A receive belongs to its want. When the want ends while copies run, the receive ends with the last of them. */
+ * Chunks also come without a message: read over the fabric straight into the buffer, or cut from an answer's bytes (fetch.c). What
+ * was read over the fabric counts only when the lender has confirmed it: the last chunk then asks rc__om_loan_confirm.
+ *
+ * A receive belongs to its want. When the want ends while copies or reads run, the receive ends with the last of them. */
 #include "raylet-c/objects/internal.h"
 
 #include <stdlib.h>
@@ -18,25 +21,12 @@ enum { POOL_BYTES = 256 << 10 }; /* smaller chunks are copied at once */
 #define MAX_QUEUED (512ull << 20) /* bytes of chunks that wait for their memory, all objects together */
 #define MAX_OBJECT (1ull << 44)
 
-struct rc__om_receive {
-	rc_objects *o;
-	rc__om_want *want; /* NULL: ended, copies are still running */
-	rc_id id;
-	uint64_t total, metadata_size;
-	uint64_t create; /* the store's number while the memory is waited for */
-	rc_store_buffer *buffer;
-	uint8_t *have; /* one bit a chunk: here or being copied */
-	uint32_t n_chunks, n_done;
-	unsigned copying;
-	rc_link waiting; /* jobs without memory yet */
-	uint64_t last_ms;
-};
-
 typedef struct job { /* one chunk */
 	rc_link link; /* receive->waiting, or o->jobs while it is copied */
 	rc_objects *o; /* NULL: the module has ended */
 	rc__om_receive *receive;
-	rc_request *request;
+	rc_request *request; /* NULL: the bytes are `owned` */
+	uint8_t *owned;
 	rc_view *pieces;
 	size_t n_pieces;
 	rc__om_chunk chunk;
@@ -47,10 +37,11 @@ typedef struct job { /* one chunk */
 
 static void answer(job *j, bool ok)
 {
-	if (ok)
+	if (j->request && ok)
 		rc_reply(j->request, (rc_view){ 0 });
-	else
+	else if (j->request)
 		rc_reply_error(j->request, RC_RPC_UNAVAILABLE, "this node is ending");
+	free(j->owned);
 	free(j->pieces);
 	free(j);
 }
@@ -72,6 +63,7 @@ static void receive_free(rc__om_receive *v)
 {
 	if (v->buffer)
 		rc_store_abort(v->o->store, v->buffer);
+	rc__om_loan_free(v);
 	free(v->have);
 	free(v);
 }
@@ -120,29 +112,68 @@ static void copy(void *arg)
 	}
 }
 
-static void copied(job *j)
+static bool have(const rc__om_receive *v, uint32_t index)
 {
-	rc__om_receive *v = j->receive;
-	rc_objects *o = v->o;
-	rc_store_buffer *buffer;
+	return v->have[index / 8] & 1 << index % 8;
+}
 
+void rc__om_receive_seal(rc__om_receive *v)
+{
+	rc_store_buffer *buffer = v->buffer;
+	rc_store *store = v->o->store;
+
+	v->want->receive = NULL;
+	v->buffer = NULL;
+	receive_free(v);
+	rc_store_seal(store, buffer); /* tells the want */
+}
+
+bool rc__om_receive_take(rc__om_receive *v, uint32_t index)
+{
+	if (have(v, index))
+		return false;
+	v->have[index / 8] |= (uint8_t)(1 << index % 8);
+	v->copying++;
+	return true;
+}
+
+bool rc__om_receive_put(rc__om_receive *v, uint32_t index, bool ok)
+{
 	v->copying--;
-	v->n_done++;
-	o->stats.chunks_in++;
-	o->stats.bytes_in += j->chunk.n;
-	answer(j, true);
+	v->last_ms = rc_now_ms();
+	if (ok) {
+		v->n_done++;
+		v->o->stats.chunks_in++;
+		v->o->stats.bytes_in += rc__om_chunk_length(v->total, v->o->options.chunk_size, index);
+	} else {
+		v->have[index / 8] &= (uint8_t)~(1 << index % 8);
+	}
 	if (!v->want) {
 		if (v->copying == 0)
 			receive_free(v);
-		return;
+		return false;
 	}
 	if (v->n_done < v->n_chunks)
-		return;
-	v->want->receive = NULL;
-	buffer = v->buffer;
-	v->buffer = NULL;
-	receive_free(v);
-	rc_store_seal(o->store, buffer); /* tells the want */
+		return true;
+	if (rc__om_loan_confirm(v))
+		return true;
+	rc__om_receive_seal(v);
+	return false;
+}
+
+void rc__om_receive_forget(rc__om_receive *v)
+{
+	memset(v->have, 0, v->n_chunks / 8 + 1);
+	v->n_done = 0;
+}
+
+static void copied(job *j)
+{
+	rc__om_receive *v = j->receive;
+	uint32_t index = j->chunk.index;
+
+	answer(j, true);
+	rc__om_receive_put(v, index, true);
 }
 
 static void copy_in_pool(void *arg)
@@ -162,6 +193,7 @@ static void copied_in_pool(void *arg)
 	job *j = arg;
 
 	if (!j->o) {
+		free(j->owned);
 		free(j->pieces);
 		free(j);
 		return;
@@ -176,7 +208,6 @@ static void start_copy(job *j)
 	rc_objects *o = v->o;
 
 	j->to = v->buffer->data + (uint64_t)j->chunk.index * o->options.chunk_size;
-	v->copying++;
 	if (j->chunk.n < POOL_BYTES) {
 		copy(j);
 		copied(j);
@@ -191,28 +222,34 @@ static void start_copy(job *j)
 
 /* ---- memory ---- */
 
+/* May end the receive. */
+static void copy_waiting(rc__om_receive *v)
+{
+	rc_link ready;
+
+	rc_list_init(&ready);
+	RC_LIST_FOREACH(l, &v->waiting) { /* counted before the first copy ends, which else would be taken for the last */
+		rc_list_remove(l);
+		rc_list_append(&ready, l);
+		v->o->queued_bytes -= RC_CONTAINER(l, job, link)->chunk.n;
+		v->copying++;
+	}
+	RC_LIST_FOREACH(k, &ready) {
+		rc_list_remove(k);
+		start_copy(RC_CONTAINER(k, job, link));
+	}
+}
+
 static void on_created(void *arg, rc_store_buffer *b, rc_plasma_error why)
 {
 	rc__om_receive *v = arg;
 	rc__om_want *w = v->want;
-	rc_link ready;
 
 	v->create = 0;
 	if (why == RC_PE_OK) {
 		v->buffer = b;
-		/* The last copy ends the receive: take the jobs out of it first. */
-		rc_list_init(&ready);
-		RC_LIST_FOREACH(l, &v->waiting) {
-			rc_list_remove(l);
-			rc_list_append(&ready, l);
-		}
-		RC_LIST_FOREACH(k, &ready) {
-			job *j = RC_CONTAINER(k, job, link);
-
-			rc_list_remove(k);
-			v->o->queued_bytes -= j->chunk.n;
-			start_copy(j);
-		}
+		rc__om_loan_run(v);
+		copy_waiting(v); /* may end v, and w with it */
 		return;
 	}
 	if (why == RC_PE_NO_DISK) { /* no room will come by itself: who wants it is told, as with stock */
@@ -330,13 +367,14 @@ void rc__om_receive_serve(rc_objects *o, rc_request *r, rc_view bytes)
 		v = receive_new(w, &j->chunk);
 	v->last_ms = rc_now_ms();
 	rc__om_want_chunk(w);
-	if (v->have[j->chunk.index / 8] & 1 << j->chunk.index % 8 || (!v->buffer && o->queued_bytes + j->chunk.n > MAX_QUEUED)) {
+	if (have(v, j->chunk.index) || (!v->buffer && o->queued_bytes + j->chunk.n > MAX_QUEUED)) {
 		drop(j);
 		return;
 	}
 	v->have[j->chunk.index / 8] |= (uint8_t)(1 << j->chunk.index % 8);
 	j->receive = v;
 	if (v->buffer) {
+		v->copying++;
 		start_copy(j);
 		return;
 	}
@@ -344,6 +382,67 @@ void rc__om_receive_serve(rc_objects *o, rc_request *r, rc_view bytes)
 	o->queued_bytes += j->chunk.n;
 	if (!v->create)
 		ask_memory(v, j->chunk.owner.worker_id.n ? &j->chunk.owner : &w->owner);
+}
+
+/* ---- what comes without a Push message ---- */
+
+rc__om_receive *rc__om_receive_begin(rc__om_want *w, uint64_t data_size, uint64_t metadata_size, rc_error *e)
+{
+	rc__om_chunk c = { .object = w->id, .data_size = data_size + metadata_size, .metadata_size = metadata_size };
+	rc__om_receive *v = w->receive;
+
+	c.n = (size_t)rc__om_chunk_length(c.data_size, w->o->options.chunk_size, 0);
+	if (!check(w->o, &c, v, e))
+		return NULL;
+	v = v ? v : receive_new(w, &c);
+	v->last_ms = rc_now_ms();
+	return v;
+}
+
+void rc__om_receive_memory(rc__om_receive *v, const rc_owner *owner)
+{
+	if (v->buffer)
+		rc__om_loan_run(v);
+	else if (!v->create)
+		ask_memory(v, owner->worker_id.n ? owner : &v->want->owner);
+}
+
+void rc__om_receive_bytes(rc__om_want *w, rc_view bytes, uint64_t metadata_size, const rc_owner *owner)
+{
+	rc_objects *o = w->o;
+	rc__om_receive *v;
+	rc_error e;
+
+	v = rc__om_receive_begin(w, bytes.n - metadata_size, metadata_size, &e);
+	if (!v || o->queued_bytes + bytes.n > MAX_QUEUED) {
+		rc__om_want_retry(w, v ? "too much waits for memory" : e.text);
+		return;
+	}
+	for (uint32_t i = 0; i < v->n_chunks; i++) {
+		job *j = rc_alloc(sizeof *j);
+		size_t n = (size_t)rc__om_chunk_length(bytes.n, o->options.chunk_size, i);
+
+		if (have(v, i)) {
+			free(j);
+			continue;
+		}
+		v->have[i / 8] |= (uint8_t)(1 << i % 8);
+		j->o = o;
+		j->receive = v;
+		j->owned = rc_alloc(n + 1);
+		if (n)
+			memcpy(j->owned, bytes.p + (uint64_t)i * o->options.chunk_size, n);
+		j->n_pieces = 1;
+		j->pieces = rc_alloc(sizeof *j->pieces);
+		j->pieces[0] = rc_view_of(j->owned, n);
+		j->chunk = (rc__om_chunk){ .object = w->id, .index = i, .n = n };
+		rc_list_append(&v->waiting, &j->link);
+		o->queued_bytes += n;
+	}
+	if (v->buffer)
+		copy_waiting(v);
+	else
+		rc__om_receive_memory(v, owner);
 }
 
 void rc__om_receives_destroy(rc_objects *o)
@@ -357,7 +456,8 @@ void rc__om_receives_destroy(rc_objects *o)
 		rc__om_receive *v = j->receive;
 
 		rc_list_remove(l);
-		rc_reply_error(j->request, RC_RPC_UNAVAILABLE, "this node is ending");
+		if (j->request)
+			rc_reply_error(j->request, RC_RPC_UNAVAILABLE, "this node is ending");
 		j->o = NULL;
 		if (--v->copying == 0 && !v->want)
 			receive_free(v);

@@ -260,6 +260,12 @@ void rc_store_destroy(rc_store *s)
 
 /* ---- looking and reading ---- */
 
+void rc_store_arena(const rc_store *s, void **ret_base, uint64_t *ret_size)
+{
+	*ret_base = s->arena->base;
+	*ret_size = s->arena->size;
+}
+
 bool rc_store_contains(const rc_store *s, const rc_id *id)
 {
 	const rc__object *o = rc__find(s, id);

@@ -102,6 +102,9 @@ typedef struct rc_hold {
 const rc_hold *rc_store_hold(rc_store *s, const rc_id *id);
 void rc_store_release(rc_store *s, const rc_hold *hold); /* NULL is fine */
 
+/* The arena: most objects' memory, mapped for as long as the store lives. */
+void rc_store_arena(const rc_store *s, void **ret_base, uint64_t *ret_size);
+
 /* ---- writing ---- */
 
 typedef struct rc_store_new {
