@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "raylet-c/base/version.h"
+#include "raylet-c/cli/doctor.h"
 #include "raylet-c/cli/install.h"
 #include "raylet-c/cli/start.h"
 #include "raylet-c/wire/dialect.h"
@@ -19,6 +20,7 @@ static const char help[] =
 	"  raylet-c disable [--ray-dir DIR]                  put Ray's own back\n"
 	"  raylet-c status [--ray-dir DIR]                   which one a ray package has\n"
 	"  raylet-c start --address=HEAD:PORT [OPTIONS]      start a node without changing a package (raylet-c start --help)\n"
+	"  raylet-c doctor [--json] [--pair [HOST]]          is this machine fit as a training node, which network is used, how fast\n"
 	"  raylet-c train explain MODEL [OPTIONS]            what the FSDP engine does with a model (raylet-c train explain --help)\n"
 	"  raylet-c version                                  this version and the Ray releases that it supports\n"
 	"\n"
@@ -167,6 +169,8 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(command, "train") == 0)
 		return run_train(argc, argv);
+	if (strcmp(command, "doctor") == 0)
+		return rc_doctor_command(argc - 2, argv + 2);
 	if (strcmp(command, "start") == 0)
 		return rc_start_command(argc - 2, argv + 2);
 	return wrong_words("no such command: %s", command);
