@@ -30,6 +30,7 @@ const char rc_start_help[] =
 	"  --include-log-monitor BOOL           forward the workers' output to drivers (true)\n"
 	"  --no-redirect-output                 logs to stdout and stderr\n"
 	"  --block                              stay, and end the node with this command\n"
+	"  --require-efa                        refuse to start where trainers would not use EFA (raylet-c doctor says why)\n"
 	"  --python FILE, --ray-dir DIR         the interpreter and ray package of the workers (as for raylet-c enable)\n"
 	"  --daemon FILE                        the node daemon (the one that was installed with this command)\n";
 
@@ -69,6 +70,7 @@ static const struct option {
 	{ "block", SWITCH, FIELD(block) },
 	{ "no-redirect-output", SWITCH, FIELD(no_redirect_output) },
 	{ "include-log-monitor", BOOL, FIELD(log_monitor) },
+	{ "require-efa", SWITCH, FIELD(require_efa) },
 	{ "help", SWITCH, FIELD(help) },
 	{ "head", HEAD_ONLY, 0 },
 	{ "port", HEAD_ONLY, 0 },
