@@ -3,7 +3,7 @@
     python3 bazel/check_includes.py raylet-c/README.md train_backend/README.md
 
 train_backend may also include raylet-c/base. Rules: a source includes our headers by their path from the root; from another folder
-only if the table lets it; grpc/ is included in rpc/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen
+only if the table lets it; grpc/ is included in rpc/ only, rdma/ in fabric/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen
 through wire's), Python.h in module/ only. Tests and fuzz targets of a folder follow the folder's rule. A folder with sources that
 the table lacks is an error.
 """
@@ -13,7 +13,7 @@ import sys
 
 ROW = re.compile(r"^\|\s*`(\w+)/`\s*\|(.*)\|\s*([^|]*?)\s*\|\s*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
-THIRD_PARTY = {"grpc/": {"rpc"}, "uv.h": {"base"}, "uv/": {"base"}, "protobuf-c/": {"wire"}, "python": {"module"}}
+THIRD_PARTY = {"grpc/": {"rpc"}, "rdma/": {"fabric"}, "uv.h": {"base"}, "uv/": {"base"}, "protobuf-c/": {"wire"}, "python": {"module"}}
 PARTS = {"raylet-c", "train_backend"}
 SHARED = {"train_backend": ("raylet-c/base/",)}  # part -> what all of its folders may include of other parts
 
