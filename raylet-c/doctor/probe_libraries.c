@@ -1,78 +1,41 @@
-/* The probes themselves: they run in a child (probe.h) and write lines.
- *
- * libfabric: fi_getinfo by symbol version FABRIC_1.3, whose structs the headers of 1.17 have; libraries from 1.5 to 2.x keep it
- * (fi_getinfo(3), fabric.map). NVML: the driver's documented C interface. */
-#define _GNU_SOURCE /* dlvsym */
+/* The probes themselves: they run in a child (probe.h) and write lines. NVML: the driver's documented C interface. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/timex.h>
 
 #include "raylet-c/doctor/probe.h"
+#include "raylet-c/fabric/listing.h"
 
-typedef int (*getinfo_fn)(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
-                          struct fi_info **info);
+typedef struct telling {
+	int out;
+	const char *key;
+} telling;
 
-/* Each provider once, without the layers that libfabric puts over it. */
-static void tell_providers(int out, const char *key, const struct fi_info *list)
+static void tell(void *arg, const char *provider)
 {
-	char seen[32][32];
-	size_t n = 0;
-	for (const struct fi_info *i = list; i && n < 32; i = i->next) {
-		const char *name = i->fabric_attr && i->fabric_attr->prov_name ? i->fabric_attr->prov_name : "";
-		char core[32];
-		size_t k = 0;
-		snprintf(core, sizeof(core), "%.*s", (int)strcspn(name, ";"), name);
-		while (k < n && strcmp(seen[k], core) != 0)
-			k++;
-		if (k < n || !*core)
-			continue;
-		strcpy(seen[n++], core);
-		dprintf(out, "%s: %s\n", key, core);
-	}
+	const telling *t = arg;
+	dprintf(t->out, "%s: %s\n", t->key, provider);
 }
 
 void rc__probe_libfabric(int out)
 {
-	static const char *const places[] = { "/opt/amazon/efa/lib64/libfabric.so.1", "/opt/amazon/efa/lib/libfabric.so.1", "libfabric.so.1" };
-	const char *own = getenv("RAYLET_C_LIBFABRIC");
-	void *library = own ? dlopen(own, RTLD_NOW | RTLD_LOCAL) : NULL;
-	for (size_t i = 0; !own && !library && i < sizeof(places) / sizeof(places[0]); i++)
-		library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-	if (!library) {
-		dprintf(out, "error: %s\n", dlerror());
+	rc_error error;
+	unsigned major, minor;
+	rc_fabric_library *l = rc_fabric_library_open(NULL, &error);
+	if (!l) {
+		dprintf(out, "error: %s\n", error.text);
 		return;
 	}
-	uint32_t (*version)(void);
-	getinfo_fn getinfo;
-	Dl_info where;
-	*(void **)&version = dlsym(library, "fi_version");
-	*(void **)&getinfo = dlvsym(library, "fi_getinfo", "FABRIC_1.3");
-	if (!version || !getinfo) {
-		dprintf(out, "error: the library has no fi_getinfo of FABRIC_1.3\n");
-		return;
-	}
-	uint32_t v = version();
-	dprintf(out, "version: %u.%u\n", FI_MAJOR(v), FI_MINOR(v));
-	if (dladdr(*(void **)&version, &where))
-		dprintf(out, "path: %s\n", where.dli_fname);
-	uint32_t api = v < FI_VERSION(1, 17) ? v : FI_VERSION(1, 17);
-	struct fi_info *list = NULL;
-	if (getinfo(api, NULL, NULL, 0, NULL, &list) == 0)
-		tell_providers(out, "provider", list);
-	struct fi_domain_attr domain = { .mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_HMEM };
-	struct fi_ep_attr ep = { .type = FI_EP_RDM };
-	struct fi_info hints = { .caps = FI_MSG | FI_HMEM, .mode = ~UINT64_C(0), .ep_attr = &ep, .domain_attr = &domain };
-	list = NULL;
-	if (getinfo(api, NULL, NULL, 0, &hints, &list) == 0)
-		tell_providers(out, "hmem", list);
+	rc_fabric_library_version(l, &major, &minor);
+	dprintf(out, "version: %u.%u\npath: %s\n", major, minor, rc_fabric_library_path(l));
+	rc_fabric_list(l, false, tell, &(telling){ out, "provider" });
+	rc_fabric_list(l, true, tell, &(telling){ out, "hmem" });
+	rc_fabric_library_close(l);
 }
 
 void rc__probe_nvml(int out)
