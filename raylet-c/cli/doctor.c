@@ -8,6 +8,7 @@
 #include "raylet-c/cli/install.h"
 #include "raylet-c/cli/machine.h"
 #include "raylet-c/doctor/doctor.h"
+#include "raylet-c/doctor/pair.h"
 #include "raylet-c/wire/dialect.h"
 
 /* An address that is routed to the outside, of a block that nobody has (RFC 5737): only the route is asked for. */
@@ -37,6 +38,55 @@ static void look_at_ray(const rc_doctor_options *o, rc_package *p, rc_line_conte
 		snprintf(text, size, "which this version does not support (%s)", p->dir);
 }
 
+/* The interface's speed, of the node's own address; 0: not told. */
+static uint64_t link_of(const rc_doctor_options *o)
+{
+	static rc_facts facts;
+	rc_facts_gather(&(rc_facts_options){ .root = o->root, .address = o->address, .brief = true }, &facts);
+	const rc_interface *own = rc_facts_own(&facts);
+	return own && own->mbits > 0 ? (uint64_t)own->mbits * 1000000 : 0;
+}
+
+static void tell_ready(void *arg, int port)
+{
+	printf("raylet-c doctor: serves one measurement at %s port %d\n", (const char *)arg, port);
+	fflush(stdout);
+}
+
+static int run_pair(const rc_doctor_options *o)
+{
+	rc_pair_options p = { .ip = o->address, .providers = getenv("RAYLET_C_FABRIC") };
+	rc_pair_result result;
+	rc_error error;
+	char host[256];
+	int port, rc = 0;
+	if (o->pair_listen) {
+		rc = rc_pair_parse(o->pair_listen, host, &port, &error);
+		if (rc == 0 && *host)
+			p.ip = host;
+		if (rc == 0)
+			rc = rc_pair_serve(&p, port, tell_ready, (char *)p.ip, &error);
+	} else if (o->pair_host) {
+		rc = rc_pair_parse(o->pair_host, host, &port, &error);
+		if (rc == 0)
+			rc = rc_pair_measure(&p, host, port, &result, &error);
+	} else {
+		rc = rc_pair_local(&p, &result, &error);
+	}
+	if (rc != 0) {
+		fprintf(stderr, "raylet-c: doctor: %s\n", error.text);
+		return 1;
+	}
+	rc_buf out = { 0 };
+	if (!o->pair_listen && o->json)
+		rc_pair_json(&result, link_of(o), &out);
+	else if (!o->pair_listen)
+		rc_pair_print(&result, link_of(o), &out);
+	fputs(rc_buf_cstr(&out), stdout);
+	rc_buf_free(&out);
+	return 0;
+}
+
 int rc_doctor_command(int argc, char *const *argv)
 {
 	static rc_facts facts; /* large */
@@ -60,6 +110,8 @@ int rc_doctor_command(int argc, char *const *argv)
 		rc_machine_ip_towards(OUTSIDE, 1, address);
 		o.address = address;
 	}
+	if (o.pair || o.pair_listen)
+		return run_pair(&o);
 	char *slash = context.ray_release ? strrchr(package.dir, '/') : NULL;
 	char *site = slash ? rc_strndup(package.dir, (size_t)(slash - package.dir)) : NULL;
 	rc_facts_options options = { .root = o.root, .address = o.address, .site_packages = site, .library_path = getenv("LD_LIBRARY_PATH") };

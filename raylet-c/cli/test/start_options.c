@@ -21,7 +21,9 @@ static void values(void)
 	CHECK_EQ_INT(52365, o.dashboard_agent_listen_port);
 	CHECK_EQ_INT(0, PARSE("--address=h:1"));
 	CHECK_EQ_INT(10002, o.min_worker_port);
-	CHECK(o.log_monitor);
+	CHECK(o.log_monitor && !o.require_efa);
+	CHECK_EQ_INT(0, PARSE("--address=h:1", "--require-efa"));
+	CHECK(o.require_efa);
 	CHECK_EQ_INT(0, PARSE("--help"));
 	CHECK(o.help);
 }
