@@ -2,7 +2,8 @@
 every Python process of its environment, so it imports next to nothing, and torch never: it waits until somebody else has.
 
 A process asks by RAYLET_C=fsdp in its environment (a list with commas; the node daemon sets it for Python workers) and takes it
-back by RAYLET_C_FSDP=0.
+back by RAYLET_C_FSDP=0. With RAYLET_C_TRAIN_ENV, which the daemon sets too, the network of trainers is taken care of
+(train/transport.py); empty, it is not.
 """
 import _thread
 import os
@@ -14,6 +15,7 @@ WHOLE = NEEDED + (
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.tensor", "torch.distributed.tensor.parallel", "torch.optim",
 )
 RAY = ("ray.train.torch.train_loop_utils", "ray.train.v2.torch.train_loop_utils")
+TORCH = ("torch", "torch.distributed")
 RUNNING, DONE, FAILED = range(3)
 
 
@@ -87,6 +89,17 @@ class Waiting:
 waiting = Waiting()
 
 
+begun = set()
+
+
+def first(part):
+    """True once for each part, whoever calls activate() how often."""
+    if part in begun:
+        return False
+    begun.add(part)
+    return True
+
+
 def install():
     from raylet_c import train
 
@@ -99,10 +112,18 @@ def serve_prepare_model():
     prepare_model.install()
 
 
+def serve_transport():
+    from raylet_c.train import transport
+
+    transport.install()
+
+
 def activate():
     """Called at the start of a process, and by the prefork server in a worker that it forked. Later calls do nothing."""
+    if os.environ.get("RAYLET_C_TRAIN_ENV") and first("transport"):
+        waiting.add(TORCH, TORCH, serve_transport)
     wanted = "fsdp" in os.environ.get("RAYLET_C", "").split(",") and os.environ.get("RAYLET_C_FSDP") != "0"
-    if wanted and waiting not in sys.meta_path:
+    if wanted and first("fsdp"):
         for name in RAY:
             waiting.add((name,), (name,), serve_prepare_model)
         waiting.add(NEEDED, WHOLE, install)

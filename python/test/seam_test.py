@@ -74,7 +74,7 @@ def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), lo
         tree.update(files)
         tree["torch/__init__.py"] = DEVICE + tree["torch/__init__.py"]
         tree["torch/distributed/fsdp/__init__.py"] += FULL
-        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py"):
+        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py", "train/transport.py"):
             os.makedirs(os.path.dirname(os.path.join(top, "raylet_c", name)), exist_ok=True)
             shutil.copy(os.path.join(PACKAGE, name), os.path.join(top, "raylet_c", name))
         for name, text in tree.items():
@@ -101,6 +101,26 @@ def inert():
         environment = () if value is None else (("RAYLET_C", value),)
         case("nothing is done with RAYLET_C=%s" % value, look + USE, "[] 3\nstock", environment)
     case("nothing is done with RAYLET_C_FSDP=0", look + USE, "[] 3\nstock", (("RAYLET_C", "fsdp"), ("RAYLET_C_FSDP", "0")))
+
+
+def transport():
+    files = {
+        "torch/distributed/__init__.py": "from .distributed_c10d import init_process_group\nfrom . import distributed_c10d\n",
+        "torch/distributed/distributed_c10d.py": "def init_process_group(name):\n    return name\n",
+    }
+    environment = (("RAYLET_C_TRAIN_ENV", "A_DEFAULT=1\nOWN=2\n@transport=tcp"), ("OWN", "3"))
+    look = """
+        import os
+        before = os.environ.get("A_DEFAULT")
+        import torch
+        print(before, os.environ.get("A_DEFAULT"), os.environ["OWN"], torch.distributed.init_process_group.__wrapped__("x"))
+        """
+    case("the environment of trainers comes with torch.distributed, and what is set stays", look, "None 1 3 x", environment, files)
+    off = "import os, torch; print(os.environ.get('A_DEFAULT'), hasattr(torch.distributed.init_process_group, '__wrapped__'))"
+    case("an empty RAYLET_C_TRAIN_ENV turns it off", off, "None False", (("RAYLET_C_TRAIN_ENV", ""),), files)
+    broken = dict(files, **{"torch/distributed/__init__.py": ""})
+    case("a torch without process groups goes on, with one line", "import torch; print(torch.whole)", "True", environment, broken,
+         "the transport of this worker is not watched")
 
 
 def active():
@@ -231,7 +251,7 @@ def cost():
 
 
 def main():
-    for group in (inert, active, errors, forked, of_ray, cost):
+    for group in (inert, transport, active, errors, forked, of_ray, cost):
         group()
     print("1..%d" % number)
     sys.exit(1 if failed else 0)

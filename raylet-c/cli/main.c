@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "raylet-c/base/version.h"
+#include "raylet-c/cli/doctor.h"
 #include "raylet-c/cli/health_check.h"
 #include "raylet-c/cli/info.h"
 #include "raylet-c/cli/install.h"
@@ -25,6 +26,7 @@ static const char help[] =
 	"  raylet-c stop [OPTIONS]                           end the nodes that raylet-c start started here (raylet-c stop --help)\n"
 	"  raylet-c info [--json]                            the nodes of this host: address, ports, resources, are they alive\n"
 	"  raylet-c health-check [--address HEAD:PORT]       does a head answer, is it of this release\n"
+	"  raylet-c doctor [--json] [--pair [HOST]]          is this machine fit as a training node, which network is used, how fast\n"
 	"  raylet-c train explain MODEL [OPTIONS]            what the FSDP engine does with a model (raylet-c train explain --help)\n"
 	"  raylet-c version                                  this version and the Ray releases that it supports\n"
 	"\n"
@@ -173,6 +175,8 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(command, "train") == 0)
 		return run_train(argc, argv);
+	if (strcmp(command, "doctor") == 0)
+		return rc_doctor_command(argc - 2, argv + 2);
 	if (strcmp(command, "start") == 0)
 		return rc_start_command(argc - 2, argv + 2);
 	if (strcmp(command, "stop") == 0)

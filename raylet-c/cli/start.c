@@ -780,6 +780,8 @@ int rc_start_command(int argc, char **argv)
 		rc_start_help(stdout);
 		return 0;
 	}
+	if (s.options.require_efa)
+		setenv("RAYLET_C_REQUIRE_EFA", "1", 1); /* the daemon looks, as it does under `ray start` */
 	rc_log_level(RC_ERROR);
 	if (prepare(&s, &error) == 0) {
 		rc_loop_run(s.loop);

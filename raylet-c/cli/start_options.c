@@ -32,6 +32,7 @@ static const char served_text[] =
 	"  --ray-debugger-external              debuggers of tasks listen on all addresses\n"
 	"  --no-redirect-output                 logs to stdout and stderr\n"
 	"  --block                              stay, and end the node with this command\n"
+	"  --require-efa                        refuse to start where trainers would not use EFA (raylet-c doctor says why)\n"
 	"  --python FILE, --ray-dir DIR         the interpreter and ray package of the workers (as for raylet-c enable)\n"
 	"  --daemon FILE                        the node daemon (the one that was installed with this command)\n";
 
@@ -77,6 +78,7 @@ static const struct option {
 	SERVED("no-redirect-output", SWITCH, no_redirect_output),
 	SERVED("include-log-monitor", BOOL, log_monitor),
 	SERVED("ray-debugger-external", SWITCH, debugger_external),
+	SERVED("require-efa", SWITCH, require_efa),
 	SERVED("help", SWITCH, help),
 	{ .name = "head", .kind = HEAD_ONLY },
 	{ .name = "port", .kind = HEAD_ONLY },

@@ -18,7 +18,7 @@ typedef struct rc_start_options {
 	/* the defaults of `ray start`: 0 (any free one), 10002..19999 for workers, 52365 for the agent */
 	int64_t node_manager_port, object_manager_port, min_worker_port, max_worker_port;
 	int64_t dashboard_agent_listen_port, dashboard_agent_grpc_port, metrics_export_port, runtime_env_agent_port;
-	bool block, no_redirect_output, log_monitor, debugger_external, help;
+	bool block, no_redirect_output, log_monitor, debugger_external, require_efa, help;
 } rc_start_options;
 
 /* 0, or -1 with a text that names the option: unknown (RC_E_NOT_FOUND), without its value or not a number (RC_E_INVALID: exit

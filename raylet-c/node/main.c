@@ -327,6 +327,7 @@ static int build_resources(rc_daemon *n, rc_error *e)
 		return -1;
 	if (rc_labels_parse(n->options.labels, &n->labels, e))
 		return -1;
+	rc_train_label(&n->train, &n->labels);
 	rc_labels_set(&n->labels, n->v235 ? "ray.io/node_id" : "ray.io/node-id", rc_id_to_hex(&n->node_id).s);
 	n->bundles = rc_bundles_create(n->resources);
 	n->cluster = rc_cluster_create(&n->node_id);
@@ -499,6 +500,7 @@ static int build_pool(rc_daemon *n, rc_error *e)
 		.max_io_workers = (int)rc_gcs_config_int(g, "max_io_workers", 4),
 		.spilling_config = rc_gcs_config_str(g, "object_spilling_config", ""),
 		.debugger_external = o->ray_debugger_external != 0,
+		.train_env = n->train.env,
 		.preload_modules = rc_gcs_config_str(g, "preload_python_modules", ""),
 	};
 	n->pool = rc_pool_create(n->loop, &p, &rc_daemon_pool_ops, n, e);
@@ -672,6 +674,7 @@ static void take_down(rc_daemon *n)
 		rc_cluster_destroy(n->cluster);
 	rc_resources_destroy(n->resources);
 	rc_labels_free(&n->labels);
+	rc_train_free(&n->train);
 	rc_drain_free(&n->drain);
 	rc_failures_free(n);
 	rc_io_free(n);
@@ -711,6 +714,10 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	set_log_level();
+	if (rc_train_look(o, &n.train, &e)) {
+		rc_error_log("the node ends: %s", e.text);
+		return 1;
+	}
 	if (o->enable_resource_isolation)
 		rc_warn("--enable_resource_isolation has no effect: this daemon puts no process into a control group (Ray's own does: RAYLET_C=0)");
 	rc_security security = { 0 };

@@ -91,6 +91,7 @@ void rc_metrics_report(void *arg)
 	resources(n, m);
 	store(n, m);
 	rest(n, m);
+	rc_train_metrics(&n->train, m);
 	rc_buf out = { 0 };
 	char address[80];
 	const char *path = rc_method_path(n->dialect, RC_M_AGENT_REPORT_METRICS);

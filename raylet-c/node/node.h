@@ -10,6 +10,7 @@
 #include "raylet-c/base/map.h"
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/node/options.h"
+#include "raylet-c/node/train.h"
 #include "raylet-c/node/trim.h"
 #include "raylet-c/objects/objects.h"
 #include "raylet-c/procs/agents.h"
@@ -62,6 +63,7 @@ typedef struct rc_daemon {
 	rc_agents *agents;
 	rc_listener *listener;
 	rc_labels labels;
+	rc_train train;
 
 	rc_map *failures;      /* lease id (2.35.0: task id) -> failure (workers.c): why a leased worker ended, for its owner */
 	rc_link failure_list;  /* oldest first */

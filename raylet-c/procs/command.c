@@ -257,6 +257,8 @@ static void add_environment(const rc_worker_command *c, const char *search_path,
 		rc_env_set(env, "SPT_NOENV", "1");
 	if (c->language == RC_LANG_PYTHON && !rc_is_io_worker(c->type) && !rc_env_get(env, RC_PARTS))
 		rc_env_set(env, RC_PARTS, "fsdp");
+	if (c->language == RC_LANG_PYTHON && !rc_is_io_worker(c->type) && c->train_env && *c->train_env && !rc_env_get(env, RC_TRAIN_ENV))
+		rc_env_set(env, RC_TRAIN_ENV, c->train_env);
 	if (c->language != RC_LANG_CPP)
 		return;
 	const char *parts[] = { c->native_library_path, rc_env_get(env, "LD_LIBRARY_PATH"), search_path };

@@ -35,6 +35,9 @@ void rc_env_inherit(rc_words *env);
 /* Which parts of the Python package a process takes into use by itself (python/raylet_c/_seam.py). Python workers get "fsdp", unless the
  * daemon's own environment, or later a runtime env, says otherwise. For the daemon itself "0" means Ray's own (node/stock.h). */
 #define RC_PARTS "RAYLET_C"
+/* What python/raylet_c/train/transport.py makes the environment of trainers from (node/train.c). For Python workers, unless the
+ * daemon's own environment has it. */
+#define RC_TRAIN_ENV "RAYLET_C_TRAIN_ENV"
 
 typedef struct rc_worker_command {
 	/* of the node */
@@ -45,6 +48,7 @@ typedef struct rc_worker_command {
 	rc_id node_id;
 	bool debugger_external;
 	const char *spilling_config;     /* JSON; for IO workers; NULL is "" */
+	const char *train_env;           /* for RC_TRAIN_ENV; "" or NULL: none */
 	const char *preload_modules;     /* "" or NULL: none */
 	/* of the worker */
 	int language, type;              /* RC_LANG_*, RC_WORKER or RC_SPILL_WORKER or RC_RESTORE_WORKER */

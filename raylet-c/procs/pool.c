@@ -665,6 +665,7 @@ rc_pool *rc_pool_create(rc_loop *loop, const rc_pool_options *o, const rc_pool_o
 	pool->options.native_library_path = keep(pool, 3, o->native_library_path);
 	pool->options.spilling_config = keep(pool, 4, o->spilling_config);
 	pool->options.preload_modules = keep(pool, 5, o->preload_modules);
+	pool->options.train_env = keep(pool, 6, o->train_env);
 	pool->options.port_list = NULL;
 	pool->ops = ops;
 	pool->ctx = ctx;

@@ -119,6 +119,7 @@ typedef struct rc_pool_options {
 	int max_io_workers;            /* max_io_workers (4), of each type */
 	const char *spilling_config;   /* object_spilling_config, JSON; for IO workers */
 	bool debugger_external;        /* --ray-debugger-external */
+	const char *train_env;         /* RC_TRAIN_ENV (command.h) of Python workers; NULL: none */
 	const char *preload_modules;   /* preload_python_modules, comma separated; "" or NULL: none */
 } rc_pool_options;
 

@@ -512,6 +512,7 @@ static void make_env(server *s)
 	rc_id placeholder = rc_id_random(RC_JOB_ID);
 	rc_words_free(&s->env);
 	rc_env_inherit(&s->env);
+	rc_env_unset(&s->env, RC_TRAIN_ENV);
 	rc_env_unset(&s->env, RC_PARTS); /* each worker takes them into use for itself */
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	rc_env_set(&s->env, "RAY_RAYLET_PID", pid);

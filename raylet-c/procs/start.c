@@ -42,6 +42,7 @@ static int build(const rc__start *s, rc__starting *st, rc_error *error)
 		.node_id = o->node_id,
 		.debugger_external = o->debugger_external,
 		.spilling_config = o->spilling_config,
+		.train_env = o->train_env,
 		.preload_modules = o->preload_modules,
 		.language = w->language,
 		.type = w->type,

@@ -25,6 +25,9 @@ static void values(void)
 	CHECK_EQ_INT(0, PARSE("--address=h:1", "--labels-file=f", "--ray-debugger-external", "--storage=s", "--proxy-server-url=u"));
 	CHECK_STR("f", o.labels_file);
 	CHECK(o.debugger_external);
+	CHECK(!o.require_efa);
+	CHECK_EQ_INT(0, PARSE("--address=h:1", "--require-efa"));
+	CHECK(o.require_efa);
 	CHECK_EQ_INT(0, PARSE("--help"));
 	CHECK(o.help);
 }

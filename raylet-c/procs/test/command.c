@@ -200,6 +200,34 @@ static void parts(void)
 	check_parts("", RC_LANG_PYTHON, RC_WORKER, "");
 }
 
+static const char *train_env(int language, int type, const char *of_node, rc_words *env)
+{
+	rc_worker_command c = base("2.60.0");
+	rc_words argv = { 0 };
+	rc_error e;
+	c.language = language;
+	c.type = type;
+	c.train_env = of_node;
+	rc_words_free(env);
+	CHECK_EQ_INT(0, rc_worker_command_build(&c, &argv, env, &e));
+	rc_words_free(&argv);
+	return rc_env_get(env, RC_TRAIN_ENV);
+}
+
+static void trainers(void)
+{
+	rc_words env = { 0 };
+	unsetenv(RC_TRAIN_ENV);
+	CHECK_STR("A=1\n@b=2\n", train_env(RC_LANG_PYTHON, RC_WORKER, "A=1\n@b=2\n", &env));
+	CHECK_STR(NULL, train_env(RC_LANG_PYTHON, RC_SPILL_WORKER, "A=1\n", &env));
+	CHECK_STR(NULL, train_env(RC_LANG_CPP, RC_WORKER, "A=1\n", &env));
+	CHECK_STR(NULL, train_env(RC_LANG_PYTHON, RC_WORKER, "", &env));
+	setenv(RC_TRAIN_ENV, "", 1);
+	CHECK_STR("", train_env(RC_LANG_PYTHON, RC_WORKER, "A=1\n", &env));
+	unsetenv(RC_TRAIN_ENV);
+	rc_words_free(&env);
+}
+
 static void check_preload(const char *want, const char *ray_235, const char *ray_260)
 {
 	rc_words env = { 0 };
@@ -289,6 +317,7 @@ int main(void)
 	RUN(io_worker, "an IO worker is told its type and spilling configuration, and no job");
 	RUN(java_and_cpp, "Java and C++ workers get their options and library path");
 	RUN(environment, "a worker's environment names its job and the daemon");
+	RUN(trainers, "Python workers get what the node found for trainers, unless its own environment says otherwise");
 	RUN(parts, "Python workers take the native FSDP into use, unless the daemon's environment says otherwise");
 	RUN(preload, "the allocator that ray start preloads is not passed on, the user's own is");
 	RUN(envs_that_only_set_variables, "a runtime env that only sets variables is told from one that does more");
