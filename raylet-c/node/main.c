@@ -375,12 +375,13 @@ static int build_store(rc_daemon *n, rc_error *e)
 static int build_server(rc_daemon *n, rc_error *e)
 {
 	rc_id_hex hex = rc_id_to_hex(&n->node_id);
+	const rc_server_port more[] = { { n->options.node_ip_address, (int)n->options.object_manager_port, "--object_manager_port" } };
 	rc_server_options s = {
 		.ip = n->options.node_ip_address,
 		.port = (int)(n->options.node_manager_port > 0 ? n->options.node_manager_port : 0),
 		.port_option = "--node_manager_port",
-		.second_port = (int)n->options.object_manager_port,
-		.second_option = "--object_manager_port",
+		.more = more,
+		.n_more = sizeof(more) / sizeof(more[0]),
 		.sliced = rc_method_path(n->dialect, RC_M_OM_PUSH),
 		.health_service = hex.s,
 		.serve = rc_services_serve,
