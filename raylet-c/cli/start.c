@@ -16,7 +16,7 @@
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/cli/children.h"
-#include "raylet-c/cli/machine.h"
+#include "raylet-c/base/machine.h"
 #include "raylet-c/cli/package.h"
 #include "raylet-c/cli/plan.h"
 #include "raylet-c/cli/session.h"

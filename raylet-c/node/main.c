@@ -375,7 +375,14 @@ static int build_store(rc_daemon *n, rc_error *e)
 static int build_server(rc_daemon *n, rc_error *e)
 {
 	rc_id_hex hex = rc_id_to_hex(&n->node_id);
-	const rc_server_port more[] = { { n->options.node_ip_address, (int)n->options.object_manager_port, "--object_manager_port" } };
+	/* Workers report their metrics to 127.0.0.1, others ask at the node's address. */
+	const char *ip = n->options.node_ip_address;
+	const int agent_port = n->native_agent ? n->ports.metrics_agent_port : 0;
+	const rc_server_port more[] = {
+		{ ip, (int)n->options.object_manager_port, "--object_manager_port" },
+		{ ip, agent_port, "--dashboard-agent-grpc-port" },
+		{ "127.0.0.1", strcmp(ip, "127.0.0.1") ? agent_port : 0, "--dashboard-agent-grpc-port" },
+	};
 	rc_server_options s = {
 		.ip = n->options.node_ip_address,
 		.port = (int)(n->options.node_manager_port > 0 ? n->options.node_manager_port : 0),
@@ -426,6 +433,7 @@ static rc_agents_options agents_options(rc_daemon *n)
 		.procs = n->procs,
 		.dashboard_agent_command = n->options.dashboard_agent_command,
 		.runtime_env_agent_command = n->options.runtime_env_agent_command,
+		.without_dashboard = n->native_agent,
 		.session_dir = n->options.session_dir,
 		.log_dir = n->options.log_dir,
 		.node_ip = n->options.node_ip_address,
@@ -505,8 +513,12 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 	n->agents = rc_agents_start(n->loop, &a, &n->ports);
 	n->tick_timer = rc_timer_start(n->loop, TICK_MS, TICK_MS, tick, n);
 	n->debug_timer = rc_timer_start(n->loop, 1000, DEBUG_MS, rc_stats_write_debug, n);
-	uint64_t metrics_ms = (uint64_t)rc_gcs_config_int(n->gcs, "metrics_report_interval_ms", 10000);
-	n->metrics_timer = rc_timer_start(n->loop, metrics_ms, metrics_ms, rc_metrics_report, n);
+	if (n->agent) {
+		rc_agent_alive(n->agent);
+	} else {
+		uint64_t metrics_ms = (uint64_t)rc_gcs_config_int(n->gcs, "metrics_report_interval_ms", 10000);
+		n->metrics_timer = rc_timer_start(n->loop, metrics_ms, metrics_ms, rc_metrics_report, n);
+	}
 	uint64_t memory_ms = (uint64_t)rc_gcs_config_int(n->gcs, "memory_monitor_refresh_ms", 250);
 	if (memory_ms)
 		n->memory_timer = rc_timer_start(n->loop, memory_ms, memory_ms, rc_memory_check, n);
@@ -597,7 +609,7 @@ static void connected(void *ctx)
 	rc_agents_options a = agents_options(n);
 	if (check_versions(n, &e) || check_folder("session_dir", n->options.session_dir, &e) || check_folder("log_dir", n->options.log_dir, &e) ||
 	    rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) ||
-	    build_store(n, &e) || build_server(n, &e)) {
+	    build_store(n, &e) || build_server(n, &e) || (n->native_agent && rc_daemon_agent_create(n, &e))) {
 		rc_daemon_end(n, 1, RC_V_DEATH_UNEXPECTED, "%s", e.text);
 		return;
 	}
@@ -634,6 +646,8 @@ static void take_down(rc_daemon *n)
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);
+	rc_agent_destroy(n->agent);
+	n->agent = NULL;
 	if (n->pool) {
 		rc_worker_notes_free(n);
 		rc_pool_destroy(n->pool);
@@ -686,6 +700,7 @@ int main(int argc, char **argv)
 	rc_list_init(&n.failure_list);
 	n.failures = rc_map_create();
 	n.node_id = rc_id_from_hex(o->node_id);
+	n.native_agent = rc_daemon_wants_native_agent();
 	if (rc_log_redirect(*o->stdout_filepath ? o->stdout_filepath : NULL, *o->stderr_filepath ? o->stderr_filepath : NULL, &e) ||
 	    (n.node_id.n != RC_NODE_ID && rc_fail(&e, RC_E_INVALID, "--node_id=%s: 56 hex digits are needed", o->node_id)) ||
 	    rc_guardian_start(argc, argv, &e)) {

@@ -357,6 +357,8 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	rc_env_set(&a->env, "RAY_NODE_ID", rc_id_to_hex(&o->node_id).s);
 	rc_env_set(&a->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&a->env, "RAY_enable_pipe_based_agent_to_parent_health_check", "1");
+	if (o->without_dashboard)
+		rc_words_free(&a->dashboard.argv);
 	a->busy = o->busy;
 	a->busy_arg = o->busy_arg;
 	start_when_idle(a);

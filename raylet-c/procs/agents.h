@@ -24,6 +24,7 @@ typedef struct rc_agents_options {
 	const rc_dialect *dialect;
 	rc_procs *procs;
 	const char *dashboard_agent_command, *runtime_env_agent_command; /* "" or NULL: none */
+	bool without_dashboard; /* the daemon is the dashboard agent itself: that command only tells the ports */
 	const char *session_dir, *log_dir;
 	const char *node_ip;
 	rc_id node_id;
