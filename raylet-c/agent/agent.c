@@ -12,7 +12,8 @@
 #define OC_METRICS_PATH "/ray.rpc.ReporterService/ReportOCMetrics"
 #define ADD_EVENTS_PATH "/ray.rpc.events.EventAggregatorService/AddEvents"
 
-enum { COUNTER_TTL_MS = 3600 * 1000, OC_TTL_MS = 120 * 1000, MAX_PIDS = 10000 };
+/* A gauge is kept for two reports. Stock takes 10 s for the interval whatever the head says, since its agent is not told. */
+enum { COUNTER_TTL_MS = 3600 * 1000, OC_TTL_MS = 120 * 1000, LEAST_REPORT_MS = 10 * 1000, MAX_PIDS = 10000 };
 
 /* ---- addresses ---- */
 
@@ -189,7 +190,7 @@ rc_agent *rc_agent_create(const rc_agent_options *o, rc_error *error)
 	a->o = *o;
 	a->v235 = !strcmp(rc_dialect_release(o->dialect), "2.35.0");
 	a->interval_ms = interval_from_env();
-	a->metrics_ttl_ms = 2 * (uint64_t)(report_ms > 1000 ? report_ms : 1000);
+	a->metrics_ttl_ms = 2 * (uint64_t)(report_ms > LEAST_REPORT_MS ? report_ms : LEAST_REPORT_MS);
 	a->series = rc_series_create();
 	set_cardinality(a);
 	a->logs = rc_log_service_create(o->loop, o->dialect, o->log_dir);
@@ -215,6 +216,7 @@ void rc_agent_destroy(rc_agent *a)
 	rc__agent_statistics_end(a);
 	rc_http_server_destroy(a->pages);
 	rc_http_server_destroy(a->metrics);
+	rc_http_server_destroy(a->runtime_envs);
 	rc_profiler_destroy(a->profiler);
 	rc_log_service_destroy(a->logs);
 	rc_series_destroy(a->series);

@@ -19,6 +19,8 @@ typedef struct rc_agent_ops {
 	const char *(*unwell)(void *ctx);
 	/* Pids of the registered workers and drivers: fills up to room, returns how many there are. */
 	size_t (*pids)(void *ctx, pid_t *ret, size_t room);
+	/* The runtime envs of this node, as a GetRuntimeEnvsInfoReply; limit < 0: all. */
+	void (*runtime_envs)(void *ctx, int64_t limit, rc_buf *out);
 	/* Adds the daemon's own figures. */
 	void (*metrics)(void *ctx, rc_metrics *m);
 } rc_agent_ops;

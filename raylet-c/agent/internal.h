@@ -16,7 +16,7 @@ struct rc_agent {
 	bool v235;
 	uint64_t interval_ms;     /* of statistics */
 	uint64_t metrics_ttl_ms;  /* of a worker's gauges */
-	rc_http_server *pages, *metrics;
+	rc_http_server *pages, *metrics, *runtime_envs;
 	rc_series *series;
 	rc_log_service *logs;
 	rc_profiler *profiler;

@@ -5,6 +5,7 @@
  * | agent | /api/healthz (2.60.0) | the same of raylet and GCS, of which a worker node has none |
  * | agent | /logs, /logs/... | the log folder: an index of a folder, or a file |
  * | metrics | /metrics, / | Prometheus' text |
+ * | runtime-env agent | POST /get_runtime_envs_info | the envs of this node, for the state API |
  *
  * As 2.60.0 has it: with a token, all of the agent's pages but health want it; browsers are refused (a page of somebody else's
  * could ask through them). Metrics are open. 2.35.0 listens on all addresses with both, 2.60.0 with metrics only; here the pages
@@ -203,6 +204,31 @@ static void serve_metrics(void *ctx, rc_http_call *c)
 	rc_buf_free(&text);
 }
 
+/* What makes envs is a process of its own, on another port, and only when one is needed. */
+static void serve_runtime_envs(void *ctx, rc_http_call *c)
+{
+	rc_agent *a = ctx;
+	int may = check_token(a, c);
+	if (may != 200) {
+		rc_http_answer_text(c, may, may == 401 ? "Unauthorized: Missing authentication token" : "Forbidden: Invalid authentication token");
+		return;
+	}
+	if (strcmp(rc_http_call_path(c), "/get_runtime_envs_info") != 0 || strcmp(rc_http_call_method(c), "POST") != 0) {
+		rc_http_answer_text(c, 404, "404: Not Found");
+		return;
+	}
+	Rw__GetRuntimeEnvsInfoRequest *m = rc_unpack(a->o.dialect, &rw__get_runtime_envs_info_request__descriptor, rc_http_call_body(c));
+	if (!m) {
+		rc_http_answer_text(c, 400, "GetRuntimeEnvsInfoRequest: malformed");
+		return;
+	}
+	rc_buf out = { 0 };
+	a->o.ops->runtime_envs(a->o.ctx, m->has_limit ? m->limit : -1, &out);
+	rc_free_message(m);
+	rc_http_answer(c, 200, "application/octet-stream", rc_view_of(out.p, out.n));
+	rc_buf_free(&out);
+}
+
 /* ---- ports ---- */
 
 static int listen_here(rc_http_server *s, const rc_agent *a, int port, const char *what, rc_error *error)
@@ -222,6 +248,9 @@ int rc__agent_pages_open(rc_agent *a, rc_error *error)
 	rc_error e;
 	a->pages = rc_http_server_create(a->o.loop, MAX_BODY, serve_page, a);
 	a->metrics = rc_http_server_create(a->o.loop, MAX_BODY, serve_metrics, a);
+	a->runtime_envs = rc_http_server_create(a->o.loop, MAX_BODY, serve_runtime_envs, a);
+	if (p->runtime_env_agent_port > 0 && rc_http_server_listen(a->runtime_envs, a->o.node_ip, p->runtime_env_agent_port, &e) < 0)
+		return rc_fail(error, e.code, "%s (--runtime-env-agent-port)", e.text);
 	if (p->dashboard_agent_listen_port > 0 && listen_here(a->pages, a, p->dashboard_agent_listen_port, "no pages", &e))
 		rc_warn("the agent goes without its pages: %s (--dashboard-agent-listen-port)", e.text);
 	if (p->metrics_export_port > 0 &&

@@ -31,7 +31,12 @@ static size_t pids(void *ctx, pid_t *ret, size_t room)
 	return count;
 }
 
-static const rc_agent_ops ops = { .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
+static void runtime_envs(void *ctx, int64_t limit, rc_buf *out)
+{
+	rc_runtime_envs_pack(((const rc_daemon *)ctx)->runtime_envs, limit, out);
+}
+
+static const rc_agent_ops ops = { .runtime_envs = runtime_envs, .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
 
 bool rc_daemon_wants_native_agent(void)
 {

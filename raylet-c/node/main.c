@@ -426,6 +426,25 @@ static bool prefork_starting(void *arg)
 	return rc_prefork_starting(((const rc_daemon *)arg)->prefork, RC_WARM_PLAIN);
 }
 
+static bool runtime_env_busy(void *arg)
+{
+	return rc_runtime_envs_busy(((const rc_daemon *)arg)->runtime_envs);
+}
+
+static void runtime_env_wanted(void *arg)
+{
+	rc_daemon *n = arg;
+	if (n->agents) /* it comes with ALIVE; the request is tried again until then */
+		rc_agents_want_runtime_env(n->agents);
+}
+
+static void runtime_env_answered(void *arg)
+{
+	rc_daemon *n = arg;
+	if (n->agents)
+		rc_agents_runtime_env_answered(n->agents);
+}
+
 static rc_agents_options agents_options(rc_daemon *n)
 {
 	return (rc_agents_options){
@@ -433,7 +452,8 @@ static rc_agents_options agents_options(rc_daemon *n)
 		.procs = n->procs,
 		.dashboard_agent_command = n->options.dashboard_agent_command,
 		.runtime_env_agent_command = n->options.runtime_env_agent_command,
-		.without_dashboard = n->native_agent,
+		.native = n->native_agent,
+		.runtime_env_busy = runtime_env_busy,
 		.session_dir = n->options.session_dir,
 		.log_dir = n->options.log_dir,
 		.node_ip = n->options.node_ip_address,
@@ -462,9 +482,12 @@ static int build_pool(rc_daemon *n, rc_error *e)
 	n->runtime_envs = rc_runtime_envs_create(n->loop, &(rc_runtime_envs_options){
 	                                                          .dialect = n->dialect,
 	                                                          .ip = o->node_ip_address,
-	                                                          .port = n->ports.runtime_env_agent_port,
+	                                                          .port = n->ports.runtime_env_helper_port,
 	                                                          .token = n->token,
 	                                                          .start_timeout_ms = (unsigned)rc_gcs_config_int(g, "agent_register_timeout_ms", 0),
+	                                                          .wanted = n->native_agent ? runtime_env_wanted : NULL,
+	                                                          .answered = n->native_agent ? runtime_env_answered : NULL,
+	                                                          .ctx = n,
 	                                                  });
 	rc_pool_options p = {
 		.dialect = n->dialect,
@@ -646,6 +669,7 @@ static void take_down(rc_daemon *n)
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);
+	n->agents = NULL;
 	rc_agent_destroy(n->agent);
 	n->agent = NULL;
 	if (n->pool) {
