@@ -74,6 +74,22 @@ void rc_metrics_gauge(rc_metrics *m, const char *name, const char *description, 
 	p->labels = labels_copy(labels, &p->n_labels);
 }
 
+void rc_metrics_each(const rc_metrics *m, rc_metric_fn fn, void *arg)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const point *p = &m->points[i];
+		const char **pairs = rc_alloc(2 * (m->n_common + p->n_labels + 1) * sizeof(*pairs));
+		size_t n = 0;
+		for (size_t k = 0; k < m->n_common + p->n_labels; k++) {
+			const label *l = k < m->n_common ? &m->common[k] : &p->labels[k - m->n_common];
+			pairs[n++] = l->key;
+			pairs[n++] = l->value;
+		}
+		fn(arg, p->name, p->description, p->value, pairs, n / 2);
+		free(pairs);
+	}
+}
+
 /* ---- protobuf ---- */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };

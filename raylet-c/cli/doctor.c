@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "raylet-c/base/machine.h"
 #include "raylet-c/cli/install.h"
-#include "raylet-c/cli/machine.h"
 #include "raylet-c/doctor/doctor.h"
 #include "raylet-c/doctor/pair.h"
 #include "raylet-c/wire/dialect.h"

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "raylet-c/base/log.h"
+#include "raylet-c/base/machine.h"
 #include "raylet-c/cli/address.h"
 #include "raylet-c/cli/children.h"
 #include "raylet-c/cli/labels_file.h"
-#include "raylet-c/cli/machine.h"
 #include "raylet-c/cli/nodes_here.h"
 #include "raylet-c/cli/package.h"
 #include "raylet-c/cli/plan.h"

@@ -376,12 +376,20 @@ static int build_store(rc_daemon *n, rc_error *e)
 static int build_server(rc_daemon *n, rc_error *e)
 {
 	rc_id_hex hex = rc_id_to_hex(&n->node_id);
+	/* Workers report their metrics to 127.0.0.1, others ask at the node's address. */
+	const char *ip = n->options.node_ip_address;
+	const int agent_port = n->native_agent ? n->ports.metrics_agent_port : 0;
+	const rc_server_port more[] = {
+		{ ip, (int)n->options.object_manager_port, "--object_manager_port" },
+		{ ip, agent_port, "--dashboard-agent-grpc-port" },
+		{ "127.0.0.1", strcmp(ip, "127.0.0.1") ? agent_port : 0, "--dashboard-agent-grpc-port" },
+	};
 	rc_server_options s = {
 		.ip = n->options.node_ip_address,
 		.port = (int)(n->options.node_manager_port > 0 ? n->options.node_manager_port : 0),
 		.port_option = "--node_manager_port",
-		.second_port = (int)n->options.object_manager_port,
-		.second_option = "--object_manager_port",
+		.more = more,
+		.n_more = sizeof(more) / sizeof(more[0]),
 		.sliced = rc_method_path(n->dialect, RC_M_OM_PUSH),
 		.health_service = hex.s,
 		.serve = rc_services_serve,
@@ -437,6 +445,25 @@ static bool prefork_starting(void *arg)
 	return rc_prefork_starting(((const rc_daemon *)arg)->prefork, RC_WARM_PLAIN);
 }
 
+static bool runtime_env_busy(void *arg)
+{
+	return rc_runtime_envs_busy(((const rc_daemon *)arg)->runtime_envs);
+}
+
+static void runtime_env_wanted(void *arg)
+{
+	rc_daemon *n = arg;
+	if (n->agents) /* it comes with ALIVE; the request is tried again until then */
+		rc_agents_want_runtime_env(n->agents);
+}
+
+static void runtime_env_answered(void *arg)
+{
+	rc_daemon *n = arg;
+	if (n->agents)
+		rc_agents_runtime_env_answered(n->agents);
+}
+
 static rc_agents_options agents_options(rc_daemon *n)
 {
 	return (rc_agents_options){
@@ -444,6 +471,8 @@ static rc_agents_options agents_options(rc_daemon *n)
 		.procs = n->procs,
 		.dashboard_agent_command = n->options.dashboard_agent_command,
 		.runtime_env_agent_command = n->options.runtime_env_agent_command,
+		.native = n->native_agent,
+		.runtime_env_busy = runtime_env_busy,
 		.session_dir = n->options.session_dir,
 		.log_dir = n->options.log_dir,
 		.node_ip = n->options.node_ip_address,
@@ -472,9 +501,12 @@ static int build_pool(rc_daemon *n, rc_error *e)
 	n->runtime_envs = rc_runtime_envs_create(n->loop, &(rc_runtime_envs_options){
 	                                                          .dialect = n->dialect,
 	                                                          .ip = o->node_ip_address,
-	                                                          .port = n->ports.runtime_env_agent_port,
+	                                                          .port = n->ports.runtime_env_helper_port,
 	                                                          .token = n->token,
 	                                                          .start_timeout_ms = (unsigned)rc_gcs_config_int(g, "agent_register_timeout_ms", 0),
+	                                                          .wanted = n->native_agent ? runtime_env_wanted : NULL,
+	                                                          .answered = n->native_agent ? runtime_env_answered : NULL,
+	                                                          .ctx = n,
 	                                                  });
 	rc_pool_options p = {
 		.dialect = n->dialect,
@@ -524,8 +556,12 @@ static void registered(void *arg, const rc_error *error, const void *reply)
 	n->agents = rc_agents_start(n->loop, &a, &n->ports);
 	n->tick_timer = rc_timer_start(n->loop, TICK_MS, TICK_MS, tick, n);
 	n->debug_timer = rc_timer_start(n->loop, 1000, DEBUG_MS, rc_stats_write_debug, n);
-	uint64_t metrics_ms = (uint64_t)rc_gcs_config_int(n->gcs, "metrics_report_interval_ms", 10000);
-	n->metrics_timer = rc_timer_start(n->loop, metrics_ms, metrics_ms, rc_metrics_report, n);
+	if (n->agent) {
+		rc_agent_alive(n->agent);
+	} else {
+		uint64_t metrics_ms = (uint64_t)rc_gcs_config_int(n->gcs, "metrics_report_interval_ms", 10000);
+		n->metrics_timer = rc_timer_start(n->loop, metrics_ms, metrics_ms, rc_metrics_report, n);
+	}
 	uint64_t memory_ms = (uint64_t)rc_gcs_config_int(n->gcs, "memory_monitor_refresh_ms", 250);
 	if (memory_ms)
 		n->memory_timer = rc_timer_start(n->loop, memory_ms, memory_ms, rc_memory_check, n);
@@ -616,7 +652,7 @@ static void connected(void *ctx)
 	rc_agents_options a = agents_options(n);
 	if (check_versions(n, &e) || check_folder("session_dir", n->options.session_dir, &e) || check_folder("log_dir", n->options.log_dir, &e) ||
 	    rc_agents_choose_ports(&a, &n->ports, &e) || build_resources(n, &e) ||
-	    build_store(n, &e) || build_server(n, &e)) {
+	    build_store(n, &e) || build_server(n, &e) || (n->native_agent && rc_daemon_agent_create(n, &e))) {
 		rc_daemon_end(n, 1, RC_V_DEATH_UNEXPECTED, "%s", e.text);
 		return;
 	}
@@ -653,6 +689,9 @@ static void take_down(rc_daemon *n)
 	if (n->listener)
 		rc_listener_destroy(n->listener, true);
 	rc_agents_destroy(n->agents);
+	n->agents = NULL;
+	rc_agent_destroy(n->agent);
+	n->agent = NULL;
 	if (n->pool) {
 		rc_worker_notes_free(n);
 		rc_pool_destroy(n->pool);
@@ -706,6 +745,7 @@ int main(int argc, char **argv)
 	rc_list_init(&n.failure_list);
 	n.failures = rc_map_create();
 	n.node_id = rc_id_from_hex(o->node_id);
+	n.native_agent = rc_daemon_wants_native_agent();
 	if (rc_log_redirect(*o->stdout_filepath ? o->stdout_filepath : NULL, *o->stderr_filepath ? o->stderr_filepath : NULL, &e) ||
 	    (n.node_id.n != RC_NODE_ID && rc_fail(&e, RC_E_INVALID, "--node_id=%s: 56 hex digits are needed", o->node_id)) ||
 	    rc_guardian_start(argc, argv, &e)) {

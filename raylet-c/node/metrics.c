@@ -1,4 +1,5 @@
-/* The node's figures for Prometheus, every metrics_report_interval_ms (10 s), by way of the dashboard agent. Names, label keys
+/* The node's figures for Prometheus: taken by the native agent when it is asked, or sent to Ray's own agent every
+ * metrics_report_interval_ms (10 s). Names, label keys
  * and units are the stock raylet's, so that Ray's Grafana panels find them (2.35.0 and 2.60.0: src/ray/stats/metric_defs.cc,
  * scraped). A report that the agent does not take is dropped: the next one has the newer figures. */
 #include <stdio.h>
@@ -79,6 +80,14 @@ static void answered(void *arg, int status, rc_view reply, const char *detail)
 		rc_debug("the agent did not take the metrics: %s", detail);
 }
 
+void rc_metrics_add(void *arg, rc_metrics *m)
+{
+	resources(arg, m);
+	store(arg, m);
+	rest(arg, m);
+	rc_train_metrics(&((rc_daemon *)arg)->train, m);
+}
+
 void rc_metrics_report(void *arg)
 {
 	rc_daemon *n = arg;
@@ -88,10 +97,7 @@ void rc_metrics_report(void *arg)
 		                       "SessionName", n->options.session_name, "Version", rc_dialect_release(n->dialect),
 		                       "WorkerId",    "", NULL };
 	rc_metrics *m = rc_metrics_create(common);
-	resources(n, m);
-	store(n, m);
-	rest(n, m);
-	rc_train_metrics(&n->train, m);
+	rc_metrics_add(n, m);
 	rc_buf out = { 0 };
 	char address[80];
 	const char *path = rc_method_path(n->dialect, RC_M_AGENT_REPORT_METRICS);

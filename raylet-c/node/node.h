@@ -5,6 +5,7 @@
 #ifndef RC_NODE_NODE_H
 #define RC_NODE_NODE_H
 
+#include "raylet-c/agent/agent.h"
 #include "raylet-c/base/conn.h"
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/map.h"
@@ -49,6 +50,7 @@ typedef struct rc_daemon {
 	rc_id node_id;
 	int port;                  /* of the one server: node manager and object manager */
 	rc_agent_ports ports;
+	bool native_agent;         /* RAYLET_C_AGENT */
 
 	rc_store *store;
 	rc_objects *objects;
@@ -60,7 +62,8 @@ typedef struct rc_daemon {
 	rc_prefork *prefork;
 	rc_runtime_envs *runtime_envs;
 	rc_pool *pool;
-	rc_agents *agents;
+	rc_agents *agents; /* Ray's own: helper processes */
+	rc_agent *agent;   /* the native one; NULL: Ray's own runs */
 	rc_listener *listener;
 	rc_labels labels;
 	rc_train train;
@@ -185,7 +188,12 @@ void rc_stats_push_view(rc_daemon *n);
 void rc_memory_check(void *n);
 
 /* metrics.c */
-void rc_metrics_report(void *n);
+void rc_metrics_report(void *n); /* to Ray's own agent */
+/* agent.c: the native agent's questions about the node, and its ports */
+bool rc_daemon_wants_native_agent(void); /* RAYLET_C_AGENT */
+int rc_daemon_agent_create(rc_daemon *n, rc_error *error);
+/* metrics.c: the daemon's figures into a report; n is the rc_daemon */
+void rc_metrics_add(void *n, rc_metrics *m);
 
 /* drain.c */
 extern const rc_service rc_drain_services[];

@@ -1,5 +1,5 @@
-/* The one server's table: method -> handler, put together from the tables of lease_service.c, workers.c, stats.c, drain.c and
- * objects/. Whatever is not there is answered with UNIMPLEMENTED; README.md lists it with the command that then fails. */
+/* The one server's table: method -> handler, put together from the tables of lease_service.c, workers.c, stats.c, drain.c,
+ * objects/ and, when it is the native one, agent/. Whatever is not there is answered with UNIMPLEMENTED; README.md lists it with the command that then fails. */
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/node/node.h"
@@ -44,6 +44,8 @@ void rc_services_serve(void *ctx, rc_request *r, const char *path, size_t path_n
 	if (method < 0 && rc_objects_serve_own(n->objects, r, path, path_n, bytes))
 		return;
 	if (method >= 0 && rc_objects_serve(n->objects, r, (rc_method)method, bytes))
+		return;
+	if (n->agent && rc_agent_serve(n->agent, r, method, path, path_n, bytes))
 		return;
 	rc_service_fn serve = method >= 0 ? find((rc_method)method) : NULL;
 	if (serve) {

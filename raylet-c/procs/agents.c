@@ -23,6 +23,7 @@
 #include "raylet-c/procs/ports.h"
 
 enum { BUSY_MS = 50, RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000 };
+enum { IDLE_LOOK_MS = 10000, IDLE_MOST_MS = 60000 };
 enum { TRIES = 200, LOWEST_PORT = 20000 };
 
 typedef struct helper {
@@ -39,9 +40,14 @@ struct rc_agents {
 	rc_procs *procs;
 	rc_words env;
 	helper dashboard, runtime_env;
-	bool (*busy)(void *arg);
+	bool (*busy)(void *arg), (*runtime_env_busy)(void *arg);
 	void *busy_arg;
-	rc_timer *busy_timer, *stop_timer;
+	bool native;            /* the runtime-env agent runs when it is wanted */
+	bool port_file_changed; /* by the runtime-env agent */
+	uint64_t wanted_ms;     /* last */
+	char *port_file;
+	int runtime_env_port;
+	rc_timer *busy_timer, *stop_timer, *idle_timer;
 	rc_task_fn stopped;
 	void *stopped_arg;
 	bool stopping;
@@ -194,7 +200,7 @@ static bool has_word(const rc_words *w, const char *word)
 
 int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_error *error)
 {
-	rc_agent_ports ports = { -1, -1, -1, -1 };
+	rc_agent_ports ports = { -1, -1, -1, -1, -1 };
 	const wanted of_dashboard[] = {
 		{ is_235(o->dialect) ? "--dashboard-agent-port" : "--grpc-port", "--dashboard-agent-grpc-port", &ports.metrics_agent_port },
 		{ "--metrics-export-port", "--metrics-export-port", &ports.metrics_export_port },
@@ -216,6 +222,9 @@ int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_e
 		if (rc == 0 && value && (atoi(value) != 0) == fixed)
 			rc = choose(&runtime_env, &of_runtime_env, o, taken, &n_taken, error);
 	}
+	ports.runtime_env_helper_port = ports.runtime_env_agent_port;
+	if (rc == 0 && o->native && ports.runtime_env_agent_port > 0 && (ports.runtime_env_helper_port = pick(o->node_ip, taken, n_taken)) < 0)
+		rc = rc_fail(error, RC_E_FULL, "no free port was found for the runtime-env agent");
 	if (has_word(&dashboard, "--minimal") && !is_235(o->dialect))
 		ports.metrics_agent_port = ports.metrics_export_port = ports.dashboard_agent_listen_port = -1;
 	rc_words_free(&dashboard);
@@ -225,17 +234,28 @@ int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_e
 	return rc;
 }
 
-static void write_port_file(const rc_agents_options *o, const char *name, int port)
+static char *port_file_path(const rc_agents_options *o, const char *name)
 {
-	char *path = rc_sprintf("%s/%s_%s", o->session_dir, name, rc_id_to_hex(&o->node_id).s), *draft = rc_sprintf("%s.new", path);
+	return rc_sprintf("%s/%s_%s", o->session_dir, name, rc_id_to_hex(&o->node_id).s);
+}
+
+static void write_port(const char *path, int port)
+{
+	char *draft = rc_sprintf("%s.new", path);
 	int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	bool ok = fd >= 0 && dprintf(fd, "%d", port) > 0;
 	if (fd >= 0)
 		ok = close(fd) == 0 && ok;
 	if (!ok || rename(draft, path) != 0)
 		rc_warn("the port file %s cannot be written: %s", path, strerror(errno));
-	free(path);
 	free(draft);
+}
+
+static void write_port_file(const rc_agents_options *o, const char *name, int port)
+{
+	char *path = port_file_path(o, name);
+	write_port(path, port);
+	free(path);
 }
 
 /* ---- processes ---- */
@@ -275,6 +295,8 @@ static void helper_exited(void *arg, rc_process *p, int status)
 	h->process = NULL;
 	if (h->owner->stopping)
 		check_stopped(h->owner);
+	else if (h->owner->native && !h->owner->runtime_env_busy(h->owner->busy_arg))
+		rc_info("the %s has ended (%s)", h->name, rc_exit_text(status, text));
 	else if (!rc_procs_ending(h->owner->procs))
 		again(h, rc_exit_text(status, text));
 }
@@ -287,6 +309,8 @@ static void start_helper(void *arg)
 	h->timer = NULL;
 	rc_spawn sp = { .name = h->name, .argv = (const char *const *)h->argv.v, .env = (const char *const *)h->owner->env.v, .stdin_pipe = true };
 	h->process = rc_process_spawn(h->owner->procs, &sp, helper_exited, h, &error);
+	if (h->process && h == &h->owner->runtime_env)
+		h->owner->port_file_changed = true;
 	if (h->process)
 		rc_info("%s started, pid %d", h->name, (int)rc_process_pid(h->process));
 	else
@@ -302,10 +326,32 @@ static void start_when_idle(void *arg)
 		a->busy_timer = rc_timer_start(a->loop, BUSY_MS, 0, start_when_idle, a);
 		return;
 	}
-	if (a->runtime_env.argv.n)
+	if (a->runtime_env.argv.n && !a->native)
 		start_later(&a->runtime_env, RUNTIME_ENV_DELAY_MS);
 	if (a->dashboard.argv.n)
 		start_later(&a->dashboard, DASHBOARD_DELAY_MS);
+}
+
+void rc_agents_want_runtime_env(rc_agents *a)
+{
+	helper *h = &a->runtime_env;
+	a->wanted_ms = rc_now_ms();
+	if (!h->process && !h->timer && !a->stopping && h->argv.n)
+		start_helper(h);
+}
+
+void rc_agents_runtime_env_answered(rc_agents *a)
+{
+	if (a->port_file && a->port_file_changed)
+		write_port(a->port_file, a->runtime_env_port);
+	a->port_file_changed = false;
+}
+
+static void end_when_idle(void *arg)
+{
+	rc_agents *a = arg;
+	if (a->runtime_env.process && !a->runtime_env_busy(a->busy_arg) && rc_now_ms() - a->wanted_ms > IDLE_MOST_MS)
+		rc_process_signal(a->runtime_env.process, SIGTERM);
 }
 
 static void put_word(rc_words *w, const char *option, int port)
@@ -340,7 +386,7 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	put_word(&a->dashboard.argv, is_235(o->dialect) ? "--dashboard-agent-port" : "--grpc-port", ports->metrics_agent_port);
 	put_word(&a->dashboard.argv, "--metrics-export-port", ports->metrics_export_port);
 	put_word(&a->dashboard.argv, "--listen-port", ports->dashboard_agent_listen_port);
-	put_word(&a->runtime_env.argv, "--runtime-env-agent-port", ports->runtime_env_agent_port);
+	put_word(&a->runtime_env.argv, "--runtime-env-agent-port", ports->runtime_env_helper_port);
 	if (is_235(o->dialect) && a->dashboard.argv.n) {
 		rc_words_add_copy(&a->dashboard.argv, "--agent-id");
 		rc_words_add_copy(&a->dashboard.argv, "424238335"); /* any number; stock's is this one on every node */
@@ -357,6 +403,14 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	rc_env_set(&a->env, "RAY_NODE_ID", rc_id_to_hex(&o->node_id).s);
 	rc_env_set(&a->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&a->env, "RAY_enable_pipe_based_agent_to_parent_health_check", "1");
+	if (o->native) {
+		rc_words_free(&a->dashboard.argv);
+		a->native = true;
+		a->runtime_env_busy = o->runtime_env_busy;
+		a->runtime_env_port = ports->runtime_env_agent_port;
+		a->port_file = is_235(o->dialect) ? NULL : port_file_path(o, "runtime_env_agent_port");
+		a->idle_timer = rc_timer_start(loop, IDLE_LOOK_MS, IDLE_LOOK_MS, end_when_idle, a);
+	}
 	a->busy = o->busy;
 	a->busy_arg = o->busy_arg;
 	start_when_idle(a);
@@ -403,6 +457,8 @@ void rc_agents_destroy(rc_agents *a)
 	}
 	rc_timer_stop(a->busy_timer);
 	rc_timer_stop(a->stop_timer);
+	rc_timer_stop(a->idle_timer);
+	free(a->port_file);
 	rc_words_free(&a->env);
 	free(a);
 }

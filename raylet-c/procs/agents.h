@@ -18,18 +18,23 @@ typedef struct rc_agents rc_agents;
 typedef struct rc_agent_ports {
 	int metrics_agent_port;  /* gRPC of the dashboard agent: --dashboard-agent-port (2.35.0), --grpc-port (2.60.0) */
 	int metrics_export_port, dashboard_agent_listen_port, runtime_env_agent_port;
+	int runtime_env_helper_port; /* where the runtime-env agent listens: the same, or its own when the daemon has that one */
 } rc_agent_ports;
 
 typedef struct rc_agents_options {
 	const rc_dialect *dialect;
 	rc_procs *procs;
 	const char *dashboard_agent_command, *runtime_env_agent_command; /* "" or NULL: none */
+	/* The daemon is the dashboard agent itself, and has the port of the runtime-env agent: the first command only tells ports, the
+	 * second is run when it is wanted (rc_agents_want_runtime_env), on a port of its own, until it was idle for a minute. */
+	bool native;
+	bool (*runtime_env_busy)(void *arg); /* with native: it is still needed */
 	const char *session_dir, *log_dir;
 	const char *node_ip;
 	rc_id node_id;
 	int node_manager_port;
 	bool (*busy)(void *arg); /* NULL: never; true: something that is waited for needs the processor, so they start later */
-	void *busy_arg;
+	void *busy_arg; /* of both */
 } rc_agents_options;
 
 /* Chooses the ports in the commands: bind-tested, outside the kernel's ephemeral range where possible. May be called before
@@ -41,6 +46,10 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *options, cons
 /* SIGTERM to both, EOF on their stdin; fn when both are gone or after grace_ms (then they were killed). */
 void rc_agents_stop(rc_agents *a, unsigned grace_ms, rc_task_fn fn, void *arg);
 void rc_agents_destroy(rc_agents *a);   /* NULL is fine */
+/* With native: starts the runtime-env agent unless it runs. */
+void rc_agents_want_runtime_env(rc_agents *a);
+/* With native: it has answered, so it is up, and has written its own port into the port file of 2.60.0: ours goes there again. */
+void rc_agents_runtime_env_answered(rc_agents *a);
 pid_t rc_agents_dashboard_pid(const rc_agents *a); /* 0: not running now */
 pid_t rc_agents_runtime_env_pid(const rc_agents *a);
 

@@ -1,5 +1,6 @@
 /* Jobs, runtime envs, and workers that are started ahead of their lease. See pool.h. An answer of the runtime-env agent may come
  * when its pop, its worker or even the pool is gone, so it goes by number (env_ask). */
+#include "raylet-c/procs/context.h"
 #include "raylet-c/procs/pool_internal.h"
 
 job *rc__pool_find_job(const rc_pool *pool, const rc_id *id)
@@ -91,7 +92,11 @@ void rc__pool_ask_env(rc_pool *pool, const Rw__RuntimeEnvInfo *info, const rc_id
 		a->job = *job_id;
 	a->serialized = rc_strdup(info->serialized_runtime_env);
 	rc_list_append(&pool->asks, &a->link);
-	rc_runtime_env_get(pool->options.runtime_envs, info, job_id, env_answered, a);
+	/* What a worker was started with is there already, and variables alone need nobody to make them. */
+	rc_words variables = { 0 };
+	bool made = for_worker || (for_job && rc_context_of_env(info->serialized_runtime_env, &variables));
+	rc_words_free(&variables);
+	(made ? rc_runtime_env_count : rc_runtime_env_get)(pool->options.runtime_envs, info, job_id, env_answered, a);
 }
 
 Rw__RuntimeEnvInfo *rc__pool_copy_env(const rc_pool *pool, const Rw__RuntimeEnvInfo *info)

@@ -11,6 +11,7 @@
 #include "raylet-c/base/http.h"
 #include "raylet-c/base/list.h"
 #include "raylet-c/base/log.h"
+#include "raylet-c/procs/env_table.h"
 
 enum {
 	RETRY_MS = 100,
@@ -29,7 +30,7 @@ typedef struct request {
 	rc_link link;
 	const char *path;
 	rc_buf body;
-	uint64_t give_up_ms, timeout_ms;
+	uint64_t give_up_ms, timeout_ms, began_ms;
 	rc_timer *timer; /* until the next try */
 	char *name;      /* the serialized env, for the log */
 	rc_runtime_env_fn fn;
@@ -42,8 +43,18 @@ struct rc_runtime_envs {
 	char *ip, *headers;
 	int port;
 	unsigned start_timeout_ms;
+	void (*wanted)(void *ctx), (*answered)(void *ctx); /* NULL: the agent always runs */
+	void *ctx;
+	rc_env_table *table;
 	rc_link requests;
+	rc_link counts; /* count: answers on their way */
 };
+
+typedef struct count {
+	rc_link link;
+	rc_runtime_env_fn fn;
+	void *arg;
+} count;
 
 bool rc_runtime_env_is_none(const Rw__RuntimeEnvInfo *info)
 {
@@ -70,7 +81,12 @@ rc_runtime_envs *rc_runtime_envs_create(rc_loop *loop, const rc_runtime_envs_opt
 	e->start_timeout_ms = o->start_timeout_ms ? o->start_timeout_ms : DEFAULT_START_TIMEOUT_MS;
 	e->headers = o->token && *o->token ? rc_sprintf("Authorization: Bearer %s\r\n", o->token)
 	                                   : rc_strdup("");
+	e->wanted = o->wanted;
+	e->answered = o->answered;
+	e->ctx = o->ctx;
+	e->table = rc_env_table_create();
 	rc_list_init(&e->requests);
+	rc_list_init(&e->counts);
 	return e;
 }
 
@@ -106,6 +122,13 @@ void rc_runtime_envs_destroy(rc_runtime_envs *e)
 		if (r->timer) /* between two tries: nobody else will free it */
 			free_request(r);
 	}
+	RC_LIST_FOREACH (l, &e->counts) {
+		count *c = RC_CONTAINER(l, count, link);
+		rc_list_remove(&c->link);
+		c->fn(c->arg, NULL, "the node is shutting down");
+		c->fn = NULL;
+	}
+	rc_env_table_destroy(e->table);
 	free(e->ip);
 	free(e->headers);
 	free(e);
@@ -116,10 +139,13 @@ static void answered_get(request *r, rc_view body)
 	Rw__GetOrCreateRuntimeEnvReply *m = rc_unpack(r->envs->dialect, &rw__get_or_create_runtime_env_reply__descriptor, body);
 	if (!m)
 		finish(r, NULL, "the runtime-env agent's answer is malformed");
-	else if (RC_GET(m, status) == STATUS_OK)
-		finish(r, RC_GET_STR(m, serialized_runtime_env_context), NULL);
-	else
-		finish(r, NULL, *RC_GET_STR(m, error_message) ? m->error_message : "the runtime-env agent gave no reason");
+	else {
+		const char *error = RC_GET(m, status) == STATUS_OK ? NULL : *RC_GET_STR(m, error_message) ? m->error_message : "the runtime-env agent gave no reason";
+		rc_env_table_made(r->envs->table, r->name, rc_now_ms() - r->began_ms, error);
+		if (!error)
+			rc_env_table_use(r->envs->table, r->name, true);
+		finish(r, error ? NULL : RC_GET_STR(m, serialized_runtime_env_context), error);
+	}
 	rc_free_message(m);
 }
 
@@ -142,6 +168,8 @@ static void answered(void *arg, int status, rc_view body, const char *text)
 		free_request(r);
 		return;
 	}
+	if (status > 0 && r->envs->answered)
+		r->envs->answered(r->envs->ctx);
 	if (status == 200) {
 		if (r->path == get_path)
 			answered_get(r, body);
@@ -162,6 +190,8 @@ static void answered(void *arg, int status, rc_view body, const char *text)
 static void send_request(request *r)
 {
 	rc_runtime_envs *e = r->envs;
+	if (e->wanted)
+		e->wanted(e->ctx);
 	rc_http_post(e->loop, e->ip, e->port, r->path, e->headers, rc_view_of(r->body.p, r->body.n), r->timeout_ms, answered, r);
 }
 
@@ -176,7 +206,7 @@ static void try_again(void *arg)
 static request *new_request(rc_runtime_envs *e, const char *path, const char *serialized)
 {
 	request *r = rc_alloc(sizeof(*r));
-	*r = (request){ .envs = e, .path = path, .give_up_ms = rc_now_ms() + e->start_timeout_ms, .timeout_ms = EXTRA_MS };
+	*r = (request){ .envs = e, .path = path, .give_up_ms = rc_now_ms() + e->start_timeout_ms, .timeout_ms = EXTRA_MS, .began_ms = rc_now_ms() };
 	r->name = rc_strdup(serialized);
 	rc_list_append(&e->requests, &r->link);
 	return r;
@@ -200,8 +230,43 @@ void rc_runtime_env_get(rc_runtime_envs *e, const Rw__RuntimeEnvInfo *info, cons
 	send_request(r);
 }
 
+static void counted(void *arg)
+{
+	count *c = arg;
+	rc_list_remove(&c->link);
+	if (c->fn)
+		c->fn(c->arg, "", NULL);
+	free(c);
+}
+
+void rc_runtime_env_count(rc_runtime_envs *e, const Rw__RuntimeEnvInfo *info, const rc_id *job, rc_runtime_env_fn fn, void *arg)
+{
+	if (!e->wanted) {
+		rc_runtime_env_get(e, info, job, fn, arg);
+		return;
+	}
+	count *c = rc_alloc(sizeof(*c));
+	*c = (count){ .fn = fn, .arg = arg };
+	rc_list_append(&e->counts, &c->link);
+	rc_env_table_made(e->table, info->serialized_runtime_env, 0, NULL);
+	rc_env_table_use(e->table, info->serialized_runtime_env, false);
+	rc_loop_post(e->loop, counted, c);
+}
+
+bool rc_runtime_envs_busy(const rc_runtime_envs *e)
+{
+	return !rc_list_empty(&e->requests) || rc_env_table_helper_uses(e->table);
+}
+
+void rc_runtime_envs_pack(const rc_runtime_envs *e, int64_t limit, rc_buf *out)
+{
+	rc_env_table_pack(e->table, e->dialect, limit, out);
+}
+
 void rc_runtime_env_put(rc_runtime_envs *e, const char *serialized)
 {
+	if (!rc_env_table_leave(e->table, serialized))
+		return;
 	request *r = new_request(e, put_path, serialized);
 	Rw__DeleteRuntimeEnvIfPossibleRequest m = RW__DELETE_RUNTIME_ENV_IF_POSSIBLE_REQUEST__INIT;
 	m.serialized_runtime_env = (char *)serialized;

@@ -98,11 +98,18 @@ typedef struct rc_request rc_request; /* one served call; must get exactly one a
  * but for large messages (see rc_server_options.sliced) where it is empty and the pieces are read by rc_request_slice. */
 typedef void (*rc_serve_fn)(void *ctx, rc_request *request, const char *path, size_t path_n, rc_view bytes);
 
+typedef struct rc_server_port {
+	const char *ip;
+	int port;           /* 0 or less, or the first one's: none */
+	const char *option; /* what an error calls it */
+} rc_server_port;
+
 typedef struct rc_server_options {
 	const char *ip;  /* address to bind, "0.0.0.0" for all */
 	int port;        /* 0: any free one */
-	int second_port; /* served as well; 0: none */
-	const char *port_option, *second_option; /* what an error calls them; NULL: a general name */
+	const char *port_option; /* what an error calls it; NULL: a general name */
+	const rc_server_port *more; /* served as well, by the same function */
+	size_t n_more;
 	const char *sliced; /* path whose messages are handed over in pieces (the object manager's Push), or NULL */
 	const char *health_service; /* grpc.health.v1.Health/Check answers SERVING for it and for "" */
 	rc_serve_fn serve;
@@ -119,5 +126,16 @@ rc_view rc_request_slice(const rc_request *r, size_t i);
 const char *rc_request_peer(const rc_request *r); /* "ipv4:127.0.0.1:5000" */
 void rc_reply(rc_request *r, rc_view bytes);      /* copied; frees r */
 void rc_reply_error(rc_request *r, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* An answer in parts (a method that streams), instead of rc_reply: begin, then one part at a time after each `sent`, then end. */
+typedef struct rc_parts_ops {
+	void (*sent)(void *arg); /* what was given last has gone: the next part may come */
+	void (*left)(void *arg); /* the peer left, or the server stops: the request is gone, nothing more comes. Not after an end */
+} rc_parts_ops;
+/* metadata: pairs "key", "value", ..., NULL, sent at once; at most 4; copied, and what no header may hold becomes '?'. NULL: none.
+ * ops must stay valid; `sent` comes for the beginning too. The request's bytes are no longer borrowed after this. */
+void rc_reply_begin(rc_request *r, const char *const *metadata, const rc_parts_ops *ops, void *arg);
+void rc_reply_part(rc_request *r, rc_view bytes);                  /* copied */
+void rc_reply_end(rc_request *r, int status, const char *detail); /* also while a part is on its way; the request is gone */
 
 #endif

@@ -9,9 +9,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <netdb.h>
-#include <semaphore.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,40 +18,9 @@
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/rpc/health.h"
-#include "raylet-c/rpc/internal.h"
+#include "raylet-c/rpc/request.h"
 
 enum { POSTED = 64, MAX_CALLS = 65536, HELD_MESSAGES = 4 };
-
-struct rc__server {
-	rc_rpc *rpc;
-	grpc_server *server;
-	rc__op stopped;
-	sem_t taken_down; /* see take_down_at_once */
-	char *sliced, *health_service;
-	rc_serve_fn serve;
-	void *ctx;
-	size_t max_calls;
-	atomic_bool serving;
-	atomic_size_t open, held;
-	atomic_bool told_full;
-	rc_link with_loop; /* rc_request: unanswered ones, loop thread only */
-};
-
-struct rc_request {
-	rc__op op;
-	rc__server *server;
-	rc_link link;
-	grpc_call *call;
-	grpc_call_details details;
-	grpc_metadata_array metadata;
-	grpc_byte_buffer *message, *answer;
-	rc_buf flat;
-	rc_view bytes;
-	size_t held;
-	grpc_slice detail;
-	int cancelled;
-	char *peer;
-};
 
 static void post(rc__server *s);
 
@@ -65,7 +32,7 @@ static bool slice_is(grpc_slice slice, const char *text)
 
 /* ---- end of a request ---- */
 
-static void request_free(rc_request *r)
+void rc__request_free(rc_request *r)
 {
 	rc__mailbox *box = r->server->rpc->box;
 	if (r->call) {
@@ -80,6 +47,7 @@ static void request_free(rc_request *r)
 	grpc_slice_unref(r->detail);
 	rc_buf_free(&r->flat);
 	gpr_free(r->peer);
+	rc__parts_free(r->parts);
 	free(r);
 	rc__let_go(box);
 }
@@ -87,7 +55,7 @@ static void request_free(rc_request *r)
 static void on_answered(rc__op *op, bool ok)
 {
 	(void)ok; /* false: the peer has left, or its deadline has passed; nobody waits for this answer */
-	request_free(RC_CONTAINER(op, rc_request, op));
+	rc__request_free(RC_CONTAINER(op, rc_request, op));
 }
 
 /* message: NULL with a status other than OK. Any thread; r is gone afterwards. */
@@ -227,7 +195,7 @@ static void on_call(rc__op *op, bool ok)
 	rc_request *r = RC_CONTAINER(op, rc_request, op);
 	rc__server *s = r->server;
 	if (!ok) { /* the server stops */
-		request_free(r);
+		rc__request_free(r);
 		return;
 	}
 	size_t open = atomic_fetch_add(&s->open, 1);
@@ -263,7 +231,7 @@ static void post(rc__server *s)
 	if (code == GRPC_CALL_OK)
 		return;
 	rc_error_log("gRPC refused to wait for a call: %s", grpc_call_error_to_string(code));
-	request_free(r);
+	rc__request_free(r);
 }
 
 /* ---- life ---- */
@@ -365,14 +333,17 @@ int rc_server_start(rc_rpc *rpc, const rc_server_options *o, rc_error *error)
 	rc_list_init(&s->with_loop);
 	s->server = make_server(rpc);
 	grpc_server_register_completion_queue(s->server, rpc->queue, NULL);
-	int port = listen_on(s, o->ip, o->port), second = o->second_port > 0 && o->second_port != port ? o->second_port : 0;
+	int port = listen_on(s, o->ip, o->port);
 	if (port <= 0) {
 		server_free(s); /* nothing listens and nothing was started: gRPC allows it without a shutdown */
 		return bind_failure(o->ip, o->port, o->port_option ? o->port_option : "its port", error);
 	}
-	if (second && listen_on(s, o->ip, second) <= 0) {
+	for (size_t i = 0; i < o->n_more; i++) {
+		const rc_server_port *more = &o->more[i];
+		if (more->port <= 0 || more->port == port || listen_on(s, more->ip, more->port) > 0)
+			continue;
 		take_down_at_once(s);
-		return bind_failure(o->ip, second, o->second_option ? o->second_option : "its second port", error);
+		return bind_failure(more->ip, more->port, more->option, error);
 	}
 	grpc_server_start(s->server);
 	for (int i = 0; i < POSTED; i++)
@@ -394,8 +365,13 @@ void rc__server_stop(rc_rpc *rpc)
 	rc__hold(rpc->box);
 	rc__publish(&s->stopped);
 	grpc_server_shutdown_and_notify(s->server, rpc->queue, &s->stopped);
-	RC_LIST_FOREACH(l, &s->with_loop)
-		rc_reply_error(RC_CONTAINER(l, rc_request, link), RC_RPC_UNAVAILABLE, "the node is stopping");
+	RC_LIST_FOREACH(l, &s->with_loop) {
+		rc_request *r = RC_CONTAINER(l, rc_request, link);
+		if (r->parts)
+			rc__parts_stop(r);
+		else
+			rc_reply_error(r, RC_RPC_UNAVAILABLE, "the node is stopping");
+	}
 }
 
 void rc__server_cancel(rc_rpc *rpc)

@@ -24,6 +24,8 @@
 	X(GCS_POLL, "InternalPubSubGcsService/GcsSubscriberPoll", "ControlPlanePubSubGcsService/GcsSubscriberPoll")            \
 	X(GCS_COMMAND_BATCH, "InternalPubSubGcsService/GcsSubscriberCommandBatch",                                             \
 	  "ControlPlanePubSubGcsService/GcsSubscriberCommandBatch")                                                            \
+	/* log lines and node statistics */                                                                                    \
+	X(GCS_PUBLISH, "InternalPubSubGcsService/GcsPublish", "ObservabilityPubSubService/GcsPublish")                         \
 	X(START_SYNC, "syncer.RaySyncer/StartSync", "syncer.RaySyncer/StartSync")                                              \
 	X(AUTOSCALER_DRAIN_NODE, "autoscaler.AutoscalerStateService/DrainNode", "autoscaler.AutoscalerStateService/DrainNode") \
 	/* served by the raylet */                                                                                            \
@@ -79,8 +81,16 @@
 	X(CW_DELETE_SPILLED, "CoreWorkerService/DeleteSpilledObjects", "CoreWorkerService/DeleteSpilledObjects")               \
 	X(CW_LOCAL_GC, "CoreWorkerService/LocalGC", "CoreWorkerService/LocalGC")                                               \
 	X(CW_NOTIFY_GCS_RESTART, "CoreWorkerService/RayletNotifyGCSRestart", "CoreWorkerService/RayletNotifyGCSRestart")       \
-	/* called on the dashboard agent */                                                                                   \
-	X(AGENT_REPORT_METRICS, "ReporterService/ReportOCMetrics", "-")
+	/* called on the dashboard agent, or served by the native one */                                                      \
+	X(AGENT_REPORT_METRICS, "ReporterService/ReportOCMetrics", "-")                                                        \
+	X(AGENT_LIST_LOGS, "LogService/ListLogs", "LogService/ListLogs")                                                       \
+	X(AGENT_STREAM_LOG, "LogService/StreamLog", "LogService/StreamLog")                                                    \
+	X(AGENT_TRACEBACK, "ReporterService/GetTraceback", "ReporterService/GetTraceback")                                     \
+	X(AGENT_CPU_PROFILE, "ReporterService/CpuProfiling", "ReporterService/CpuProfiling")                                   \
+	X(AGENT_MEMORY_PROFILE, "ReporterService/MemoryProfiling", "ReporterService/MemoryProfiling")                          \
+	X(AGENT_GPU_PROFILE, "-", "ReporterService/GpuProfiling")                                                              \
+	X(AGENT_JAX_PROFILE, "-", "ReporterService/JaxProfiling")                                                              \
+	X(AGENT_HEALTH_CHECK, "-", "ReporterService/HealthCheck")                                
 
 typedef enum rc_method {
 #define X(name, a, b) RC_M_##name,
@@ -98,6 +108,7 @@ typedef enum rc_method {
 	X(CHANNEL_NODE_INFO, "ChannelType", "GCS_NODE_INFO_CHANNEL")                               \
 	X(CHANNEL_WORKER_DELTA, "ChannelType", "GCS_WORKER_DELTA_CHANNEL")                         \
 	X(CHANNEL_LOG, "ChannelType", "RAY_LOG_CHANNEL")                                           \
+	X(CHANNEL_NODE_USAGE, "ChannelType", "RAY_NODE_RESOURCE_USAGE_CHANNEL")                    \
 	X(CHANNEL_NODE_LIVENESS, "ChannelType", "GCS_NODE_ADDRESS_AND_LIVENESS_CHANNEL")           \
 	X(TASK_ACTOR_CREATION, "TaskType", "ACTOR_CREATION_TASK")                                  \
 	X(FAILURE_SCHEDULING_RUNTIME_ENV, "RequestWorkerLeaseReply.SchedulingFailureType",            \

@@ -128,6 +128,32 @@ static bool one_held(void *arg)
 	return peer.held_n >= 1;
 }
 
+/* Answers in parts: as many as the request's byte says, then the end; 255: they go on until the peer leaves. */
+static struct {
+	rc_request *request;
+	int want, sent, left;
+} parts;
+
+static void part_sent(void *arg)
+{
+	(void)arg;
+	uint8_t number = (uint8_t)parts.sent;
+	if (parts.sent == parts.want) {
+		rc_reply_end(parts.request, RC_RPC_OK, "");
+	} else if (parts.want != 255 || parts.sent < 3) {
+		parts.sent++;
+		rc_reply_part(parts.request, rc_view_of(&number, 1));
+	}
+}
+
+static void parts_left(void *arg)
+{
+	(void)arg;
+	parts.left++;
+}
+
+static const rc_parts_ops parts_ops = { part_sent, parts_left };
+
 static void serve(void *ctx, rc_request *r, const char *path, size_t n, rc_view bytes)
 {
 	(void)ctx;
@@ -150,6 +176,11 @@ static void serve(void *ctx, rc_request *r, const char *path, size_t n, rc_view 
 		}
 		uint64_t answer[2] = { total, sum };
 		rc_reply(r, rc_view_of(answer, sizeof(answer)));
+	} else if (path_is(path, n, "/t.Test/Parts")) {
+		memset(&parts, 0, sizeof(parts));
+		parts.request = r;
+		parts.want = bytes.n ? bytes.p[0] : 0;
+		rc_reply_begin(r, (const char *[]){ "a-key", "a\nvalue", NULL }, &parts_ops, NULL);
 	} else {
 		rc_reply_error(r, RC_RPC_UNIMPLEMENTED, "no method %.*s", (int)n, path);
 	}
@@ -397,12 +428,13 @@ static void taken_port_is_named(void)
 	close(fd);
 	close(fd2);
 	server.port = free_port;
-	server.second_port = port;
+	rc_server_port more[] = { { "127.0.0.1", 0, "--none" }, { "127.0.0.1", port, "--a_port" } };
+	server.more = more;
+	server.n_more = 2;
 	server.port_option = NULL;
-	server.second_option = "--a_port";
 	CHECK_EQ_INT(-1, rc_server_start(second, &server, &error));
 	CHECK_STR(want, error.text);
-	server.second_port = other;
+	more[1].port = other;
 	CHECK_EQ_INT(free_port, rc_server_start(second, &server, &error));
 	CHECK_EQ_INT(RC_RPC_OK, call(first, other, "/t.Test/Echo", "x", 1).status);
 	rc_rpc_destroy(second);
@@ -928,16 +960,16 @@ static void stream_run(stream_server *s, grpc_call *c)
 			break;
 		grpc_byte_buffer_reader reader;
 		CHECK(grpc_byte_buffer_reader_init(&reader, in));
-		grpc_slice parts[2] = { grpc_byte_buffer_reader_readall(&reader), grpc_slice_from_static_string("!") };
+		grpc_slice two[2] = { grpc_byte_buffer_reader_readall(&reader), grpc_slice_from_static_string("!") };
 		grpc_byte_buffer_reader_destroy(&reader);
-		end = grpc_slice_str_cmp(parts[0], "end") == 0;
-		grpc_byte_buffer *out = grpc_raw_byte_buffer_create(parts, 2);
+		end = grpc_slice_str_cmp(two[0], "end") == 0;
+		grpc_byte_buffer *out = grpc_raw_byte_buffer_create(two, 2);
 		memset(&op, 0, sizeof(op));
 		op.op = GRPC_OP_SEND_MESSAGE;
 		op.data.send_message.send_message = out;
 		grpc_call_start_batch(c, &op, 1, s, NULL);
 		stream_wait(s, s);
-		grpc_slice_unref(parts[0]);
+		grpc_slice_unref(two[0]);
 		grpc_byte_buffer_destroy(in);
 		grpc_byte_buffer_destroy(out);
 	}
@@ -1277,6 +1309,98 @@ static void descriptors_are_cloexec(void)
 	rc_rpc_destroy(rpc);
 }
 
+/* ---- answers in parts ---- */
+
+typedef struct reader {
+	rc_stream *stream;
+	int n, closed, status;
+	uint8_t got[8];
+} reader;
+
+static void reader_ready(void *arg)
+{
+	(void)arg;
+}
+
+static void reader_message(void *arg, rc_view bytes)
+{
+	reader *x = arg;
+	if (x->n < 8 && bytes.n == 1)
+		x->got[x->n] = bytes.p[0];
+	x->n++;
+}
+
+static void reader_closed(void *arg, int status, const char *detail)
+{
+	reader *x = arg;
+	(void)detail;
+	x->closed = 1;
+	x->status = status;
+}
+
+static const rc_stream_ops reader_ops = { .ready = reader_ready, .message = reader_message, .closed = reader_closed };
+
+static bool reader_is_closed(void *arg)
+{
+	return ((reader *)arg)->closed;
+}
+
+static bool reader_has_three(void *arg)
+{
+	return ((reader *)arg)->n == 3;
+}
+
+static void parts_come_in_order(void)
+{
+	int port;
+	rc_rpc *rpc = node(&port);
+	static const uint8_t wants[] = { 0, 1, 5 };
+	for (size_t i = 0; i < 3; i++) {
+		reader x = { 0 };
+		x.stream = rc_stream_open(rpc, at(port), "/t.Test/Parts", NULL, &reader_ops, &x);
+		rc_stream_send(x.stream, rc_view_of(&wants[i], 1));
+		CHECK(wait_for(reader_is_closed, &x, WAIT_MS));
+		CHECK_EQ_INT(RC_RPC_OK, x.status);
+		CHECK_EQ_INT(wants[i], x.n);
+		for (int k = 0; k < x.n; k++)
+			CHECK_EQ_INT(k, x.got[k]);
+		CHECK_EQ_INT(0, parts.left);
+	}
+	rc_rpc_destroy(rpc);
+}
+
+static void a_reader_that_leaves_is_told(void)
+{
+	int port;
+	rc_rpc *rpc = node(&port);
+	uint8_t forever = 255;
+	reader x = { 0 };
+	x.stream = rc_stream_open(rpc, at(port), "/t.Test/Parts", NULL, &reader_ops, &x);
+	rc_stream_send(x.stream, rc_view_of(&forever, 1));
+	CHECK(wait_for(reader_has_three, &x, WAIT_MS));
+	CHECK_EQ_INT(0, parts.left);
+	rc_stream_close(x.stream);
+	CHECK(wait_for(is_set, &parts.left, WAIT_MS));
+	rc_rpc_destroy(rpc);
+	CHECK_EQ_INT(1, parts.left);
+}
+
+static void a_stop_ends_answers_in_parts(void)
+{
+	int port;
+	rc_rpc *rpc = node(&port), *client = rc_rpc_create(loop, &(rc_rpc_options){ 0 }, NULL);
+	uint8_t forever = 255;
+	reader x = { 0 };
+	x.stream = rc_stream_open(client, at(port), "/t.Test/Parts", NULL, &reader_ops, &x);
+	rc_stream_send(x.stream, rc_view_of(&forever, 1));
+	CHECK(wait_for(reader_has_three, &x, WAIT_MS));
+	rc_rpc_destroy(rpc);
+	CHECK_EQ_INT(1, parts.left);
+	CHECK(wait_for(reader_is_closed, &x, WAIT_MS));
+	CHECK_EQ_INT(RC_RPC_UNAVAILABLE, x.status);
+	rc_rpc_destroy(client);
+}
+
 int main(void)
 {
 	loop = rc_loop_create();
@@ -1313,6 +1437,9 @@ int main(void)
 	RUN(tls_checks_the_address, "with TLS a certificate for another address is refused, and one's own is found out");
 	RUN(tls_files_are_named, "a missing or wrong TLS file is an error that names it");
 	RUN(descriptors_are_cloexec, "every descriptor of gRPC is closed on exec");
+	RUN(parts_come_in_order, "an answer in parts comes in order, then its status");
+	RUN(a_reader_that_leaves_is_told, "the server hears of a reader that leaves while nothing is sent");
+	RUN(a_stop_ends_answers_in_parts, "a server that stops ends its answers in parts");
 	rc_loop_destroy(loop);
 	return test_end();
 }

@@ -561,7 +561,19 @@ static const rc__field f132[] = { /* ErrorTableData */
 static const rc__field f133[] = { /* WorkerObjectEvictionMessage */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f134[] = { /* PubMessage */
+static const rc__field f134[] = { /* LogBatch */
+	{ 1, 0, RC__NO_SUB }, /* ip */
+	{ 2, 1, RC__NO_SUB }, /* pid */
+	{ 3, 2, RC__NO_SUB }, /* job_id */
+	{ 4, 3, RC__NO_SUB }, /* is_error */
+	{ 5, 4, RC__NO_SUB }, /* lines */
+	{ 6, 5, RC__NO_SUB }, /* actor_name */
+	{ 7, 6, RC__NO_SUB }, /* task_name */
+};
+static const rc__field f135[] = { /* NodeResourceUsage */
+	{ 1, 0, RC__NO_SUB }, /* json */
+};
+static const rc__field f136[] = { /* PubMessage */
 	{ 1, 0, RC__NO_SUB }, /* channel_type */
 	{ 2, 1, RC__NO_SUB }, /* key_id */
 	{ 3, 14, 133 }, /* worker_object_eviction_message */
@@ -573,172 +585,172 @@ static const rc__field f134[] = { /* PubMessage */
 	{ 9, 7, 101 }, /* node_info_message */
 	{ 11, 8, 131 }, /* worker_delta_message */
 	{ 12, 9, 132 }, /* error_info_message */
-	{ 13, 10, RC__NO_SUB }, /* log_batch_message */
-	{ 15, 11, RC__NO_SUB }, /* node_resource_usage_message */
+	{ 13, 10, 134 }, /* log_batch_message */
+	{ 15, 11, 135 }, /* node_resource_usage_message */
 	{ 16, 13, RC__NO_SUB }, /* sequence_id */
 };
-static const rc__field f135[] = { /* GcsSubscriberPollRequest */
+static const rc__field f137[] = { /* GcsSubscriberPollRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
 	{ 2, 1, RC__NO_SUB }, /* max_processed_sequence_id */
 	{ 3, 2, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f136[] = { /* GcsSubscriberPollReply */
-	{ 1, 0, 134 }, /* pub_messages */
+static const rc__field f138[] = { /* GcsSubscriberPollReply */
+	{ 1, 0, 136 }, /* pub_messages */
 	{ 2, 1, RC__NO_SUB }, /* publisher_id */
 	{ 100, 2, 98 }, /* status */
 };
-static const rc__field f138[] = { /* WorkerRefRemovedSubMessage */
+static const rc__field f140[] = { /* WorkerRefRemovedSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, 27 }, /* reference */
 	{ 3, 2, RC__NO_SUB }, /* contained_in_id */
 	{ 4, 3, RC__NO_SUB }, /* subscriber_worker_id */
 };
-static const rc__field f139[] = { /* WorkerObjectLocationsSubMessage */
+static const rc__field f141[] = { /* WorkerObjectLocationsSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f140[] = { /* WorkerObjectEvictionSubMessage */
+static const rc__field f142[] = { /* WorkerObjectEvictionSubMessage */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* object_id */
 	{ 3, 2, 10 }, /* subscriber_address */
 	{ 4, 3, RC__NO_SUB }, /* generator_id */
 };
-static const rc__field f141[] = { /* SubMessage */
-	{ 1, 2, 140 }, /* worker_object_eviction_message */
-	{ 2, 0, 138 }, /* worker_ref_removed_message */
-	{ 3, 1, 139 }, /* worker_object_locations_message */
+static const rc__field f143[] = { /* SubMessage */
+	{ 1, 2, 142 }, /* worker_object_eviction_message */
+	{ 2, 0, 140 }, /* worker_ref_removed_message */
+	{ 3, 1, 141 }, /* worker_object_locations_message */
 };
-static const rc__field f142[] = { /* Command */
+static const rc__field f144[] = { /* Command */
 	{ 1, 0, RC__NO_SUB }, /* channel_type */
 	{ 2, 1, RC__NO_SUB }, /* key_id */
-	{ 3, 2, 137 }, /* unsubscribe_message */
-	{ 4, 3, 141 }, /* subscribe_message */
+	{ 3, 2, 139 }, /* unsubscribe_message */
+	{ 4, 3, 143 }, /* subscribe_message */
 };
-static const rc__field f143[] = { /* GcsSubscriberCommandBatchRequest */
+static const rc__field f145[] = { /* GcsSubscriberCommandBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
-	{ 2, 1, 142 }, /* commands */
+	{ 2, 1, 144 }, /* commands */
 	{ 3, 2, RC__NO_SUB }, /* sender_id */
 };
-static const rc__field f144[] = { /* GcsSubscriberCommandBatchReply */
+static const rc__field f146[] = { /* GcsSubscriberCommandBatchReply */
 	{ 100, 0, 98 }, /* status */
 };
-static const rc__field f145[] = { /* ReportJobErrorRequest */
+static const rc__field f147[] = { /* ReportJobErrorRequest */
 	{ 1, 0, 132 }, /* job_error */
 };
-static const rc__field f146[] = { /* ReportJobErrorReply */
+static const rc__field f148[] = { /* ReportJobErrorReply */
 	{ 1, 0, 98 }, /* status */
 };
-static const rc__field f147[] = { /* autoscaler_DrainNodeRequest */
+static const rc__field f149[] = { /* autoscaler_DrainNodeRequest */
 	{ 1, 0, RC__NO_SUB }, /* node_id */
 	{ 2, 1, RC__NO_SUB }, /* reason */
 	{ 3, 2, RC__NO_SUB }, /* reason_message */
 	{ 4, 3, RC__NO_SUB }, /* deadline_timestamp_ms */
 };
-static const rc__field f148[] = { /* autoscaler_DrainNodeReply */
+static const rc__field f150[] = { /* autoscaler_DrainNodeReply */
 	{ 1, 0, RC__NO_SUB }, /* is_accepted */
 	{ 2, 1, RC__NO_SUB }, /* rejection_reason_message */
 };
-static const rc__field f149[] = { /* DirectActorCallArgWaitCompleteRequest */
+static const rc__field f151[] = { /* DirectActorCallArgWaitCompleteRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* tag */
 };
-static const rc__field f150[] = { /* RayObject */
+static const rc__field f152[] = { /* RayObject */
 	{ 1, 0, RC__NO_SUB }, /* data */
 	{ 2, 1, RC__NO_SUB }, /* metadata */
 	{ 3, 2, 27 }, /* nested_inlined_refs */
 };
-static const rc__field f151[] = { /* PubsubLongPollingRequest */
+static const rc__field f153[] = { /* PubsubLongPollingRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
 	{ 2, 1, RC__NO_SUB }, /* max_processed_sequence_id */
 	{ 3, 2, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f152[] = { /* PubsubLongPollingReply */
-	{ 1, 0, 134 }, /* pub_messages */
+static const rc__field f154[] = { /* PubsubLongPollingReply */
+	{ 1, 0, 136 }, /* pub_messages */
 	{ 2, 1, RC__NO_SUB }, /* publisher_id */
 };
-static const rc__field f153[] = { /* PubsubCommandBatchRequest */
+static const rc__field f155[] = { /* PubsubCommandBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* subscriber_id */
-	{ 2, 1, 142 }, /* commands */
+	{ 2, 1, 144 }, /* commands */
 };
-static const rc__field f154[] = { /* ObjectSpilledLocationUpdate */
+static const rc__field f156[] = { /* ObjectSpilledLocationUpdate */
 	{ 3, 0, RC__NO_SUB }, /* spilled_url */
 	{ 4, 1, RC__NO_SUB }, /* spilled_to_local_storage */
 };
-static const rc__field f155[] = { /* ObjectLocationUpdate */
+static const rc__field f157[] = { /* ObjectLocationUpdate */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 	{ 2, 1, RC__NO_SUB }, /* plasma_location_update */
-	{ 3, 2, 154 }, /* spilled_location_update */
+	{ 3, 2, 156 }, /* spilled_location_update */
 	{ 4, 3, RC__NO_SUB }, /* generator_id */
 };
-static const rc__field f156[] = { /* UpdateObjectLocationBatchRequest */
+static const rc__field f158[] = { /* UpdateObjectLocationBatchRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* node_id */
-	{ 3, 2, 155 }, /* object_location_updates */
+	{ 3, 2, 157 }, /* object_location_updates */
 };
-static const rc__field f157[] = { /* KillActorRequest */
+static const rc__field f159[] = { /* KillActorRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_actor_id */
 	{ 2, 1, RC__NO_SUB }, /* force_kill */
 	{ 3, 2, 90 }, /* death_cause */
 };
-static const rc__field f158[] = { /* CancelTaskRequest */
+static const rc__field f160[] = { /* CancelTaskRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_task_id */
 	{ 2, 1, RC__NO_SUB }, /* force_kill */
 	{ 3, 2, RC__NO_SUB }, /* recursive */
 	{ 4, 3, RC__NO_SUB }, /* caller_worker_id */
 };
-static const rc__field f159[] = { /* CancelTaskReply */
+static const rc__field f161[] = { /* CancelTaskReply */
 	{ 1, 0, RC__NO_SUB }, /* requested_task_running */
 	{ 2, 1, RC__NO_SUB }, /* attempt_succeeded */
 };
-static const rc__field f160[] = { /* GetCoreWorkerStatsRequest */
+static const rc__field f162[] = { /* GetCoreWorkerStatsRequest */
 	{ 1, 0, RC__NO_SUB }, /* intended_worker_id */
 	{ 2, 1, RC__NO_SUB }, /* include_memory_info */
 	{ 3, 2, RC__NO_SUB }, /* include_task_info */
 	{ 4, 3, RC__NO_SUB }, /* limit */
 };
-static const rc__field f161[] = { /* GetCoreWorkerStatsReply */
+static const rc__field f163[] = { /* GetCoreWorkerStatsReply */
 	{ 1, 0, 59 }, /* core_worker_stats */
 	{ 2, 1, RC__NO_SUB }, /* owned_task_info_entries */
 	{ 3, 2, RC__NO_SUB }, /* running_task_ids */
 	{ 4, 3, RC__NO_SUB }, /* tasks_total */
 };
-static const rc__field f162[] = { /* LocalGCRequest */
+static const rc__field f164[] = { /* LocalGCRequest */
 	{ 1, 0, RC__NO_SUB }, /* triggered_by_global_gc */
 };
-static const rc__field f163[] = { /* DeleteObjectsRequest */
+static const rc__field f165[] = { /* DeleteObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* object_ids */
 	{ 2, 1, RC__NO_SUB }, /* local_only */
 };
-static const rc__field f164[] = { /* SpillObjectsRequest */
+static const rc__field f166[] = { /* SpillObjectsRequest */
 	{ 1, 0, 27 }, /* object_refs_to_spill */
-	{ 2, 1, 163 }, /* delete_request */
+	{ 2, 1, 165 }, /* delete_request */
 };
-static const rc__field f165[] = { /* SpillObjectsReply */
+static const rc__field f167[] = { /* SpillObjectsReply */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 };
-static const rc__field f166[] = { /* RestoreSpilledObjectsRequest */
+static const rc__field f168[] = { /* RestoreSpilledObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 	{ 2, 1, RC__NO_SUB }, /* object_ids_to_restore */
 };
-static const rc__field f167[] = { /* DeleteSpilledObjectsRequest */
+static const rc__field f169[] = { /* DeleteSpilledObjectsRequest */
 	{ 1, 0, RC__NO_SUB }, /* spilled_objects_url */
 };
-static const rc__field f168[] = { /* PlasmaObjectReadyRequest */
+static const rc__field f170[] = { /* PlasmaObjectReadyRequest */
 	{ 1, 0, RC__NO_SUB }, /* object_id */
 };
-static const rc__field f169[] = { /* ExitRequest */
+static const rc__field f171[] = { /* ExitRequest */
 	{ 1, 0, RC__NO_SUB }, /* force_exit */
 };
-static const rc__field f170[] = { /* ExitReply */
+static const rc__field f172[] = { /* ExitReply */
 	{ 1, 0, RC__NO_SUB }, /* success */
 };
-static const rc__field f172[] = { /* syncer_RaySyncMessage */
+static const rc__field f174[] = { /* syncer_RaySyncMessage */
 	{ 1, 0, RC__NO_SUB }, /* version */
 	{ 2, 1, RC__NO_SUB }, /* message_type */
 	{ 3, 2, RC__NO_SUB }, /* sync_message */
 	{ 4, 3, RC__NO_SUB }, /* node_id */
 };
-static const rc__field f173[] = { /* syncer_ResourceViewSyncMessage */
+static const rc__field f175[] = { /* syncer_ResourceViewSyncMessage */
 	{ 1, 0, 0 }, /* resources_available */
 	{ 2, 1, 0 }, /* resources_total */
 	{ 3, 2, RC__NO_SUB }, /* object_pulls_queued */
@@ -747,32 +759,100 @@ static const rc__field f173[] = { /* syncer_ResourceViewSyncMessage */
 	{ 6, 5, RC__NO_SUB }, /* draining_deadline_timestamp_ms */
 	{ 7, 6, RC__NO_SUB }, /* node_activity */
 };
-static const rc__field f174[] = { /* syncer_CommandsSyncMessage */
+static const rc__field f176[] = { /* syncer_CommandsSyncMessage */
 	{ 1, 0, RC__NO_SUB }, /* should_global_gc */
 	{ 2, 1, RC__NO_SUB }, /* cluster_full_of_actors_detected */
 };
-static const rc__field f175[] = { /* GetOrCreateRuntimeEnvRequest */
+static const rc__field f177[] = { /* GetOrCreateRuntimeEnvRequest */
 	{ 1, 0, RC__NO_SUB }, /* serialized_runtime_env */
 	{ 2, 1, 25 }, /* runtime_env_config */
 	{ 3, 2, RC__NO_SUB }, /* job_id */
 	{ 4, 3, RC__NO_SUB }, /* source_process */
 };
-static const rc__field f176[] = { /* GetOrCreateRuntimeEnvReply */
+static const rc__field f178[] = { /* GetOrCreateRuntimeEnvReply */
 	{ 1, 0, RC__NO_SUB }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* error_message */
 	{ 3, 2, RC__NO_SUB }, /* serialized_runtime_env_context */
 };
-static const rc__field f177[] = { /* DeleteRuntimeEnvIfPossibleRequest */
+static const rc__field f179[] = { /* DeleteRuntimeEnvIfPossibleRequest */
 	{ 1, 0, RC__NO_SUB }, /* serialized_runtime_env */
 	{ 2, 1, RC__NO_SUB }, /* source_process */
 };
-static const rc__field f178[] = { /* DeleteRuntimeEnvIfPossibleReply */
+static const rc__field f180[] = { /* DeleteRuntimeEnvIfPossibleReply */
 	{ 1, 0, RC__NO_SUB }, /* status */
 	{ 2, 1, RC__NO_SUB }, /* error_message */
 };
-static const rc__field f180[] = { /* RayErrorInfo */
+static const rc__field f182[] = { /* RayErrorInfo */
 	{ 5, 0, RC__NO_SUB }, /* error_message */
 	{ 11, 1, RC__NO_SUB }, /* error_type */
+};
+static const rc__field f183[] = { /* GcsPublishRequest */
+	{ 1, 0, 136 }, /* pub_messages */
+};
+static const rc__field f184[] = { /* GcsPublishReply */
+	{ 100, 0, 98 }, /* status */
+};
+static const rc__field f185[] = { /* ListLogsRequest */
+	{ 1, 0, RC__NO_SUB }, /* glob_filter */
+};
+static const rc__field f186[] = { /* ListLogsReply */
+	{ 1, 0, RC__NO_SUB }, /* log_files */
+};
+static const rc__field f187[] = { /* StreamLogRequest */
+	{ 1, 0, RC__NO_SUB }, /* log_file_name */
+	{ 2, 1, RC__NO_SUB }, /* keep_alive */
+	{ 3, 2, RC__NO_SUB }, /* lines */
+	{ 4, 3, RC__NO_SUB }, /* interval */
+	{ 5, 4, RC__NO_SUB }, /* start_offset */
+	{ 6, 5, RC__NO_SUB }, /* end_offset */
+};
+static const rc__field f188[] = { /* StreamLogReply */
+	{ 1, 0, RC__NO_SUB }, /* data */
+};
+static const rc__field f189[] = { /* GetTracebackRequest */
+	{ 1, 0, RC__NO_SUB }, /* pid */
+	{ 2, 1, RC__NO_SUB }, /* native */
+};
+static const rc__field f190[] = { /* GetTracebackReply */
+	{ 1, 0, RC__NO_SUB }, /* success */
+	{ 2, 1, RC__NO_SUB }, /* output */
+};
+static const rc__field f191[] = { /* CpuProfilingRequest */
+	{ 1, 0, RC__NO_SUB }, /* pid */
+	{ 2, 1, RC__NO_SUB }, /* format */
+	{ 3, 2, RC__NO_SUB }, /* duration */
+	{ 4, 3, RC__NO_SUB }, /* native */
+};
+static const rc__field f192[] = { /* CpuProfilingReply */
+	{ 1, 0, RC__NO_SUB }, /* success */
+	{ 2, 1, RC__NO_SUB }, /* output */
+};
+static const rc__field f193[] = { /* MemoryProfilingRequest */
+	{ 1, 0, RC__NO_SUB }, /* pid */
+	{ 2, 1, RC__NO_SUB }, /* format */
+	{ 3, 2, RC__NO_SUB }, /* duration */
+	{ 4, 3, RC__NO_SUB }, /* native */
+	{ 5, 4, RC__NO_SUB }, /* leaks */
+	{ 6, 5, RC__NO_SUB }, /* trace_python_allocators */
+};
+static const rc__field f194[] = { /* MemoryProfilingReply */
+	{ 1, 0, RC__NO_SUB }, /* success */
+	{ 2, 1, RC__NO_SUB }, /* output */
+	{ 3, 2, RC__NO_SUB }, /* warning */
+};
+static const rc__field f196[] = { /* RuntimeEnvState */
+	{ 1, 0, RC__NO_SUB }, /* runtime_env */
+	{ 2, 1, RC__NO_SUB }, /* ref_cnt */
+	{ 3, 2, RC__NO_SUB }, /* success */
+	{ 4, 3, RC__NO_SUB }, /* error */
+	{ 5, 4, RC__NO_SUB }, /* creation_time_ms */
+};
+static const rc__field f197[] = { /* GetRuntimeEnvsInfoRequest */
+	{ 1, 0, RC__NO_SUB }, /* limit */
+};
+static const rc__field f198[] = { /* GetRuntimeEnvsInfoReply */
+	{ 1, 0, 196 }, /* runtime_env_states */
+	{ 2, 1, RC__NO_SUB }, /* total */
 };
 
 static const rc__message messages[] = {
@@ -910,53 +990,71 @@ static const rc__message messages[] = {
 	{ &rw__worker_delta_data__descriptor, f131, 2, true },
 	{ &rw__error_table_data__descriptor, f132, 4, true },
 	{ &rw__worker_object_eviction_message__descriptor, f133, 1, true },
-	{ &rw__pub_message__descriptor, f134, 14, true },
-	{ &rw__gcs_subscriber_poll_request__descriptor, f135, 3, true },
-	{ &rw__gcs_subscriber_poll_reply__descriptor, f136, 3, true },
+	{ &rw__log_batch__descriptor, f134, 7, true },
+	{ &rw__node_resource_usage__descriptor, f135, 1, true },
+	{ &rw__pub_message__descriptor, f136, 14, true },
+	{ &rw__gcs_subscriber_poll_request__descriptor, f137, 3, true },
+	{ &rw__gcs_subscriber_poll_reply__descriptor, f138, 3, true },
 	{ &rw__unsubscribe_message__descriptor, NULL, 0, true },
-	{ &rw__worker_ref_removed_sub_message__descriptor, f138, 4, true },
-	{ &rw__worker_object_locations_sub_message__descriptor, f139, 2, true },
-	{ &rw__worker_object_eviction_sub_message__descriptor, f140, 4, true },
-	{ &rw__sub_message__descriptor, f141, 3, true },
-	{ &rw__command__descriptor, f142, 4, true },
-	{ &rw__gcs_subscriber_command_batch_request__descriptor, f143, 3, true },
-	{ &rw__gcs_subscriber_command_batch_reply__descriptor, f144, 1, true },
-	{ &rw__report_job_error_request__descriptor, f145, 1, true },
-	{ &rw__report_job_error_reply__descriptor, f146, 1, true },
-	{ &rw__autoscaler__drain_node_request__descriptor, f147, 4, true },
-	{ &rw__autoscaler__drain_node_reply__descriptor, f148, 2, true },
-	{ &rw__direct_actor_call_arg_wait_complete_request__descriptor, f149, 2, true },
-	{ &rw__ray_object__descriptor, f150, 3, true },
-	{ &rw__pubsub_long_polling_request__descriptor, f151, 3, true },
-	{ &rw__pubsub_long_polling_reply__descriptor, f152, 2, true },
-	{ &rw__pubsub_command_batch_request__descriptor, f153, 2, true },
-	{ &rw__object_spilled_location_update__descriptor, f154, 2, true },
-	{ &rw__object_location_update__descriptor, f155, 4, true },
-	{ &rw__update_object_location_batch_request__descriptor, f156, 3, true },
-	{ &rw__kill_actor_request__descriptor, f157, 3, true },
-	{ &rw__cancel_task_request__descriptor, f158, 4, true },
-	{ &rw__cancel_task_reply__descriptor, f159, 2, true },
-	{ &rw__get_core_worker_stats_request__descriptor, f160, 4, true },
-	{ &rw__get_core_worker_stats_reply__descriptor, f161, 4, true },
-	{ &rw__local_gcrequest__descriptor, f162, 1, true },
-	{ &rw__delete_objects_request__descriptor, f163, 2, true },
-	{ &rw__spill_objects_request__descriptor, f164, 2, true },
-	{ &rw__spill_objects_reply__descriptor, f165, 1, true },
-	{ &rw__restore_spilled_objects_request__descriptor, f166, 2, true },
-	{ &rw__delete_spilled_objects_request__descriptor, f167, 1, true },
-	{ &rw__plasma_object_ready_request__descriptor, f168, 1, true },
-	{ &rw__exit_request__descriptor, f169, 1, true },
-	{ &rw__exit_reply__descriptor, f170, 1, true },
+	{ &rw__worker_ref_removed_sub_message__descriptor, f140, 4, true },
+	{ &rw__worker_object_locations_sub_message__descriptor, f141, 2, true },
+	{ &rw__worker_object_eviction_sub_message__descriptor, f142, 4, true },
+	{ &rw__sub_message__descriptor, f143, 3, true },
+	{ &rw__command__descriptor, f144, 4, true },
+	{ &rw__gcs_subscriber_command_batch_request__descriptor, f145, 3, true },
+	{ &rw__gcs_subscriber_command_batch_reply__descriptor, f146, 1, true },
+	{ &rw__report_job_error_request__descriptor, f147, 1, true },
+	{ &rw__report_job_error_reply__descriptor, f148, 1, true },
+	{ &rw__autoscaler__drain_node_request__descriptor, f149, 4, true },
+	{ &rw__autoscaler__drain_node_reply__descriptor, f150, 2, true },
+	{ &rw__direct_actor_call_arg_wait_complete_request__descriptor, f151, 2, true },
+	{ &rw__ray_object__descriptor, f152, 3, true },
+	{ &rw__pubsub_long_polling_request__descriptor, f153, 3, true },
+	{ &rw__pubsub_long_polling_reply__descriptor, f154, 2, true },
+	{ &rw__pubsub_command_batch_request__descriptor, f155, 2, true },
+	{ &rw__object_spilled_location_update__descriptor, f156, 2, true },
+	{ &rw__object_location_update__descriptor, f157, 4, true },
+	{ &rw__update_object_location_batch_request__descriptor, f158, 3, true },
+	{ &rw__kill_actor_request__descriptor, f159, 3, true },
+	{ &rw__cancel_task_request__descriptor, f160, 4, true },
+	{ &rw__cancel_task_reply__descriptor, f161, 2, true },
+	{ &rw__get_core_worker_stats_request__descriptor, f162, 4, true },
+	{ &rw__get_core_worker_stats_reply__descriptor, f163, 4, true },
+	{ &rw__local_gcrequest__descriptor, f164, 1, true },
+	{ &rw__delete_objects_request__descriptor, f165, 2, true },
+	{ &rw__spill_objects_request__descriptor, f166, 2, true },
+	{ &rw__spill_objects_reply__descriptor, f167, 1, true },
+	{ &rw__restore_spilled_objects_request__descriptor, f168, 2, true },
+	{ &rw__delete_spilled_objects_request__descriptor, f169, 1, true },
+	{ &rw__plasma_object_ready_request__descriptor, f170, 1, true },
+	{ &rw__exit_request__descriptor, f171, 1, true },
+	{ &rw__exit_reply__descriptor, f172, 1, true },
 	{ &rw__actor_call_arg_wait_complete_request__descriptor, NULL, 0, false },
-	{ &rw__syncer__ray_sync_message__descriptor, f172, 4, true },
-	{ &rw__syncer__resource_view_sync_message__descriptor, f173, 7, true },
-	{ &rw__syncer__commands_sync_message__descriptor, f174, 2, true },
-	{ &rw__get_or_create_runtime_env_request__descriptor, f175, 4, true },
-	{ &rw__get_or_create_runtime_env_reply__descriptor, f176, 3, true },
-	{ &rw__delete_runtime_env_if_possible_request__descriptor, f177, 2, true },
-	{ &rw__delete_runtime_env_if_possible_reply__descriptor, f178, 2, true },
+	{ &rw__syncer__ray_sync_message__descriptor, f174, 4, true },
+	{ &rw__syncer__resource_view_sync_message__descriptor, f175, 7, true },
+	{ &rw__syncer__commands_sync_message__descriptor, f176, 2, true },
+	{ &rw__get_or_create_runtime_env_request__descriptor, f177, 4, true },
+	{ &rw__get_or_create_runtime_env_reply__descriptor, f178, 3, true },
+	{ &rw__delete_runtime_env_if_possible_request__descriptor, f179, 2, true },
+	{ &rw__delete_runtime_env_if_possible_reply__descriptor, f180, 2, true },
 	{ &rw__syncer__ray_sync_message_batch__descriptor, NULL, 0, false },
-	{ &rw__ray_error_info__descriptor, f180, 2, true },
+	{ &rw__ray_error_info__descriptor, f182, 2, true },
+	{ &rw__gcs_publish_request__descriptor, f183, 1, true },
+	{ &rw__gcs_publish_reply__descriptor, f184, 1, true },
+	{ &rw__list_logs_request__descriptor, f185, 1, true },
+	{ &rw__list_logs_reply__descriptor, f186, 1, true },
+	{ &rw__stream_log_request__descriptor, f187, 6, true },
+	{ &rw__stream_log_reply__descriptor, f188, 1, true },
+	{ &rw__get_traceback_request__descriptor, f189, 2, true },
+	{ &rw__get_traceback_reply__descriptor, f190, 2, true },
+	{ &rw__cpu_profiling_request__descriptor, f191, 4, true },
+	{ &rw__cpu_profiling_reply__descriptor, f192, 2, true },
+	{ &rw__memory_profiling_request__descriptor, f193, 6, true },
+	{ &rw__memory_profiling_reply__descriptor, f194, 3, true },
+	{ &rw__gpu_profiling_reply__descriptor, NULL, 0, false },
+	{ &rw__runtime_env_state__descriptor, f196, 5, true },
+	{ &rw__get_runtime_envs_info_request__descriptor, f197, 1, true },
+	{ &rw__get_runtime_envs_info_reply__descriptor, f198, 2, true },
 };
 
 static const rc__path methods[RC_M_COUNT] = {
@@ -975,6 +1073,7 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_REPORT_WORKER_FAILURE] = { "/ray.rpc.WorkerInfoGcsService/ReportWorkerFailure", 49 },
 	[RC_M_GCS_POLL] = { "/ray.rpc.InternalPubSubGcsService/GcsSubscriberPoll", 51 },
 	[RC_M_GCS_COMMAND_BATCH] = { "/ray.rpc.InternalPubSubGcsService/GcsSubscriberCommandBatch", 59 },
+	[RC_M_GCS_PUBLISH] = { "/ray.rpc.InternalPubSubGcsService/GcsPublish", 44 },
 	[RC_M_START_SYNC] = { "/ray.rpc.syncer.RaySyncer/StartSync", 35 },
 	[RC_M_AUTOSCALER_DRAIN_NODE] = { "/ray.rpc.autoscaler.AutoscalerStateService/DrainNode", 52 },
 	[RC_M_NOTIFY_GCS_RESTART] = { "/ray.rpc.NodeManagerService/NotifyGCSRestart", 44 },
@@ -1016,6 +1115,11 @@ static const rc__path methods[RC_M_COUNT] = {
 	[RC_M_CW_LOCAL_GC] = { "/ray.rpc.CoreWorkerService/LocalGC", 34 },
 	[RC_M_CW_NOTIFY_GCS_RESTART] = { "/ray.rpc.CoreWorkerService/RayletNotifyGCSRestart", 49 },
 	[RC_M_AGENT_REPORT_METRICS] = { "/ray.rpc.ReporterService/ReportOCMetrics", 40 },
+	[RC_M_AGENT_LIST_LOGS] = { "/ray.rpc.LogService/ListLogs", 28 },
+	[RC_M_AGENT_STREAM_LOG] = { "/ray.rpc.LogService/StreamLog", 29 },
+	[RC_M_AGENT_TRACEBACK] = { "/ray.rpc.ReporterService/GetTraceback", 37 },
+	[RC_M_AGENT_CPU_PROFILE] = { "/ray.rpc.ReporterService/CpuProfiling", 37 },
+	[RC_M_AGENT_MEMORY_PROFILE] = { "/ray.rpc.ReporterService/MemoryProfiling", 40 },
 };
 
 static const int16_t enums[RC_V_COUNT] = {
@@ -1025,6 +1129,7 @@ static const int16_t enums[RC_V_COUNT] = {
 	[RC_V_CHANNEL_NODE_INFO] = 5,
 	[RC_V_CHANNEL_WORKER_DELTA] = 6,
 	[RC_V_CHANNEL_LOG] = 8,
+	[RC_V_CHANNEL_NODE_USAGE] = 10,
 	[RC_V_CHANNEL_NODE_LIVENESS] = -1,
 	[RC_V_TASK_ACTOR_CREATION] = 1,
 	[RC_V_FAILURE_SCHEDULING_RUNTIME_ENV] = 3,

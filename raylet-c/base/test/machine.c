@@ -1,5 +1,5 @@
 /* CPUs, memory and devices of a machine, read from made-up files. */
-#include "raylet-c/cli/machine.h"
+#include "raylet-c/base/machine.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

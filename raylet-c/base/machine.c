@@ -1,5 +1,5 @@
 /* The machine as `ray start` sees it; see machine.h. Control groups: version 1 files have the first say, as in Ray. */
-#include "raylet-c/cli/machine.h"
+#include "raylet-c/base/machine.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -2,8 +2,8 @@
  * ray/_private/utils.py, resource_spec.py, accelerators/nvidia_gpu.py): CPUs and memory as the control group allows them,
  * free shared memory, NVIDIA devices, the address by which the head would be reached. Nothing is kept; any thread.
  * `root` is put before /sys and /proc: "" but in tests. */
-#ifndef RC_CLI_MACHINE_H
-#define RC_CLI_MACHINE_H
+#ifndef RC_BASE_MACHINE_H
+#define RC_BASE_MACHINE_H
 
 #include <stdint.h>
 
