@@ -133,7 +133,7 @@ train() {
 		name=$(basename "$test" .py)
 		case $name in
 		# Short ones always; the rest needs Ray, packages that the environment lacks, or minutes more.
-		comm_test | faults_test | fsdp1_test | fsdp2_test | optim_test) ;;
+		comm_test | faults_test | fsdp1_test | fsdp2_test | optim_test | schedule_test) ;;
 		ray_test) continue ;; # has a stage of its own
 		*) [ "$mode" = --all ] || continue ;;
 		esac

@@ -3,6 +3,7 @@ messages, units that stay gathered. Losses and weights against unsharded trainin
 
     python tests/train/schedule_test.py [TEXT]      only cases whose name holds TEXT
 """
+import contextlib
 import gc
 import sys
 import types
@@ -100,8 +101,9 @@ def node_order(grads, local):
     return total
 
 
-def train(kind="plain", face="fsdp2", steps=3, local=0, accumulate=1, **options):
-    """The engine under some options, and on each rank the same training without sharding. local: ranks that are summed first; 0: all."""
+def train(kind="plain", face="fsdp2", steps=3, local=0, accumulate=1, sync=True, **options):
+    """The engine under some options, and on each rank the same training without sharding. local: ranks that are summed first; 0: all.
+    sync=False: the backward passes of a step but the last reduce nothing."""
     import torch.distributed as dist
 
     from raylet_c import train as ours
@@ -120,19 +122,24 @@ def train(kind="plain", face="fsdp2", steps=3, local=0, accumulate=1, **options)
         gathered = {}
         for micro in range(accumulate):
             batches = [torch.randint(0, 60, (2, 12), generator=g) for g in data]
-            loss = loss_of(sharded, kind, batches[rank])
-            loss.backward()
+            last = sync or micro == accumulate - 1
+            if face == "fsdp2":
+                sharded.set_requires_gradient_sync(last)
+            with contextlib.nullcontext() if last or face == "fsdp2" else sharded.no_sync():
+                loss = loss_of(sharded, kind, batches[rank])
+                loss.backward()
             traffic.append(ours.traffic())
-            grads = {}
+            grads = {} if sync or micro == 0 else grads
             for r in range(size):
                 own = loss_of(whole, kind, batches[r])
                 own.backward()
                 if r == rank:
                     losses.append((loss.item(), own.item()))
                 for name, p in whole.named_parameters():
-                    grads.setdefault(name, []).append(p.grad)
+                    of_ranks = grads.setdefault(name, [None] * size)
+                    of_ranks[r] = p.grad if of_ranks[r] is None else of_ranks[r] + p.grad
                     p.grad = None
-            for name, some in grads.items():
+            for name, some in grads.items() if last else ():
                 mean = node_order(some, local or size) / size
                 gathered[name] = gathered[name] + mean if name in gathered else mean
         for name, p in whole.named_parameters():
@@ -167,6 +174,14 @@ def as_planned(results, most=None):
         assert most is None or share <= most, "%.3f of the parameters' bytes come to a node" % share
 
 
+def once_between(results):
+    """The last step's two backward passes together have the bytes between nodes of the plan for one."""
+    exact(results)
+    for result in results:
+        crossed = [t["between"] for t in result["traffic"]]
+        assert sum(crossed[-2:]) == result["plan"]["between"], "%s, planned were %d" % (crossed, result["plan"]["between"])
+
+
 TWO = dict(ranks_per_node=2, local=2)
 ALONE = dict(ranks_per_node=1, secondary_shard=True)
 EXACT = [(4, "two levels, %s, %s" % (kind, face), dict(kind=kind, face=face, **TWO))
@@ -189,10 +204,14 @@ PLANNED = [(most, "%s, %s" % (name, face), dict(kind="square", face=face, **kwar
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     tap = _ranks.Tap()
+    summed = [(ranks, face, dict(kind="square", face=face, accumulate=2, sync=False, secondary_shard=True, **way))
+              for ranks, way in ((2, dict(ranks_per_node=1)), (4, TWO)) for face in ("fsdp2", "fsdp1_orig")]
     for ranks in (2, 4):
         cases = [("%d ranks, %s: bit for bit an unsharded run" % (n, name), exact, (), kwargs) for n, name, kwargs in EXACT if n == ranks]
         cases += [("4 ranks, %s: the bytes of the plan, %.1f of the parameters' between nodes" % (name, most), as_planned, (most,), kwargs)
                   for most, name, kwargs in PLANNED if ranks == 4]
+        cases += [("%d ranks, secondary shard, %s: passes whose gradients are summed up are gathered between nodes once" % (n, face), once_between, (),
+                   kwargs) for n, face, kwargs in summed if n == ranks]
         cases = [c for c in cases if only in c[0]]
         results = _ranks.run("schedule_test:train", ranks, True, [c[-1] for c in cases]) if cases else ()
         for (sentence, check, arguments, _), result in zip(cases, results):

@@ -366,15 +366,16 @@ static int check_comms(const rc_engine *e, rc_error *error)
 	return 0;
 }
 
-int rc_engine_begin(rc_engine *e, rc_stream compute, rc_error *error)
+int rc_engine_begin(rc_engine *e, bool same, rc_stream compute, rc_error *error)
 {
 	int *last = e->order[1];
 	int room = e->order_room[1];
 
 	if (check_comms(e, error) || enter(e, error))
 		return -1;
-	forget_secondary(e);
-	for (int i = 0; i < e->slot_count; i++)
+	if (!same)
+		forget_secondary(e);
+	for (int i = 0; i < e->slot_count && !same; i++)
 		if (!e->slots[i].in_use)
 			e->slots[i].valid = false;
 	if (e->order_count[0] > 0) {

@@ -2,7 +2,7 @@
  * gradients reduced into the shard.
  *
  * A slot holds one unit at a time. Units that can never be in use at the same moment share slots in turn; what a slot holds stays
- * valid until another unit is gathered into it or a new step begins, so the last units of a forward pass need no second gather.
+ * valid until another unit is gathered into it or a step with other shards begins, so the last units of a forward pass need no second gather.
  *
  * Ranks on several nodes may be told apart: then a gather goes between nodes first and within them after, a reduction the other way, and
  * messages between nodes may be quantised. All ranks have the same configuration.
@@ -98,8 +98,9 @@ int rc_engine_move(rc_engine *engine, int unit, int slot, void *full, rc_error *
 int rc_engine_set_gradient(rc_engine *engine, int unit, const rc_piece *pieces, size_t count, size_t chunk, bool flat, rc_error *error)
 	RC_WARN_UNUSED;
 
-/* A step begins: shards may have changed. Gathers wait for what is queued on the compute stream. */
-int rc_engine_begin(rc_engine *engine, rc_stream compute, rc_error *error) RC_WARN_UNUSED;
+/* A step begins. Gathers wait for what is queued on the compute stream. same: no shard has changed on any rank since the step before, so what
+ * that gathered and is still there need not be gathered again. */
+int rc_engine_begin(rc_engine *engine, bool same, rc_stream compute, rc_error *error) RC_WARN_UNUSED;
 /* The unit's parameters are there for what follows on the compute stream, until rc_engine_release. Recorded as forward order. */
 int rc_engine_unshard(rc_engine *engine, int unit, bool backward, rc_stream compute, rc_error *error) RC_WARN_UNUSED;
 /* Starts gathering what will be wanted next, by the order of the last forward pass: its successor, or in backward its predecessor.

@@ -635,10 +635,24 @@ static PyObject *with_stream(PyObject *self, int (*call)(rc_engine *, rc_stream,
 	Py_RETURN_NONE;
 }
 
-static PyObject *engine_begin(PyObject *self, PyObject *unused)
+static int begin_same(rc_engine *of, rc_stream stream, rc_error *error)
 {
-	(void)unused;
-	return with_stream(self, rc_engine_begin);
+	return rc_engine_begin(of, true, stream, error);
+}
+
+static int begin_changed(rc_engine *of, rc_stream stream, rc_error *error)
+{
+	return rc_engine_begin(of, false, stream, error);
+}
+
+/* begin(same=False) */
+static PyObject *engine_begin(PyObject *self, PyObject *args)
+{
+	int same = 0;
+
+	if (!PyArg_ParseTuple(args, "|p", &same))
+		return NULL;
+	return with_stream(self, same ? begin_same : begin_changed);
 }
 
 static PyObject *engine_finish(PyObject *self, PyObject *unused)
@@ -903,7 +917,7 @@ static PyMethodDef engine_methods[] = {
 	{"gradient_hook", engine_gradient_hook, METH_VARARGS, "gradient_hook(unit) -> what to register on its gathered parameters"},
 	{"expect", engine_expect, METH_NOARGS, "expect(): a backward pass begins, no gradient has arrived"},
 	{"arrived", engine_arrived, METH_VARARGS, "arrived(unit) -> gradients that have arrived in this backward pass"},
-	{"begin", engine_begin, METH_NOARGS, "begin(): a step begins, shards may have changed"},
+	{"begin", engine_begin, METH_VARARGS, "begin(same=False): a step begins; same: no shard has changed since the one before"},
 	{"enter", engine_enter, METH_VARARGS, "enter(unit, backward, prefetch): gathered parameters in the modules"},
 	{"leave", engine_leave, METH_VARARGS, "leave(unit): sharded parameters in the modules"},
 	{"reduce", engine_reduce, METH_VARARGS, "reduce(unit, type, mean, before, after, replicate, into, add, grads)"},

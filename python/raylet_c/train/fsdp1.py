@@ -128,6 +128,7 @@ class Root:
     @torch.no_grad()
     def _adopt(self, handle, unit):
         """The shard's memory becomes the engine's; the Parameter objects, which optimizers hold, stay."""
+        self.model.changed()
         flat, home = handle.flat_param, self.model.piece_of(unit, 0)
         if flat.dtype != home.dtype or flat.numel() != home.numel():
             raise RuntimeError("unit %s: its flat parameter was %d elements of %s at the first forward pass and is %d of %s now: wrap "

@@ -162,6 +162,7 @@ class Root:
     @torch.no_grad()
     def _adopt(self, group, unit):
         """The shards' memory becomes the engine's; the DTensor objects, which optimizers hold, stay."""
+        self.model.changed()
         for i, p in enumerate(group._rc_params):
             if p._sharded_param_data.dtype != unit.spec.dtype:
                 raise RuntimeError("%s was of %s at the first forward pass and is of %s now: change the type before it, or call fully_shard "

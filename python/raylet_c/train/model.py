@@ -110,9 +110,14 @@ class Model:
         self.units: List[Unit] = []
         self._holders = {}  # slot -> the unit that has entered
         self._in_backward = False
-        self._steps = 0  # of optimizers, counted until it is decided which units stay gathered
+        self._steps = 0  # of optimizers, since the last pass
+        self._seen = 0  # passes before which optimizers stepped
+        self._kept = False  # it is decided which units stay gathered
+        self._unreduced = False  # the last pass ended without a reduction
         self._build(specs)
-        if levels.keep:
+        self._reductions = 0  # of this backward pass
+        self._counts_steps = bool(levels.keep or levels.way.secondary)
+        if self._counts_steps:
             self._count_steps()
 
     def __del__(self):
@@ -306,10 +311,18 @@ class Model:
         self.free_gradients()
         for unit in self.units:
             unit.uses = 0
-        if self._steps >= KEEP_AFTER:
+        # Between passes whose gradients are only summed up, parameters are not changed but by an optimizer.
+        same = self._unreduced and not self._steps
+        self._seen += bool(self._steps)
+        self._steps, self._unreduced = 0, False
+        if self._seen == KEEP_AFTER and self.levels.keep and not self._kept:
             self._keep_gathered()
-        self.engine.begin()
+        self.engine.begin(same)
         self._in_backward = False
+
+    def changed(self) -> None:
+        """Shards were written by other than optimizers."""
+        self._unreduced = False
 
     def _count_steps(self) -> None:
         model = weakref.ref(self)
@@ -318,12 +331,11 @@ class Model:
             if model() is not None:
                 model()._steps += 1
 
-        self._counter = weakref.finalize(self, register_optimizer_step_post_hook(stepped).remove)
+        weakref.finalize(self, register_optimizer_step_post_hook(stepped).remove)
 
     def _keep_gathered(self) -> None:
         """Units get memory of their own while that is free: they need no second gather for backward. The same ones on all ranks."""
-        self._counter()
-        self._steps = 0
+        self._kept = True
         room = self.levels.least_free()
         if self.levels.keep != "auto":
             room = min(room, self.levels.keep)
@@ -367,6 +379,7 @@ class Model:
         if not self._in_backward:
             self._in_backward = True
             self.engine.expect()
+            self._reductions = 0
             for u in self.units:
                 u.reduced = 0
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
@@ -438,12 +451,14 @@ class Model:
                 unit.kept.clear()
                 self.engine.set_bucket(unit.first_bucket, 0, 0, 0, 0)
         self._in_backward = False
+        self._unreduced = self._counts_steps and not self._reductions
         self.face.backward_done(self)
 
     def reduce(self, unit: Unit, dtype: torch.dtype, mean: bool, before: float, after: float, replicate: bool, add: bool, grads=None) -> None:
         """The unit's gradients into its shard's gradient; see rc_reduce_rule."""
         if not unit.grad_chunk:
             return
+        self._reductions += 1
         if self.take_gradient(unit) and add:
             unit.grad.zero_()
         if unit.own_bucket:
@@ -455,6 +470,7 @@ class Model:
 
     def reset(self) -> None:
         """After an exception in the middle of a step: sharded everywhere, gradients of the step are lost."""
+        self.changed()
         self.engine.reset()
         self._holders.clear()
         for unit in self.units:

@@ -101,7 +101,7 @@ static void gather_in(int rank, int size)
 	rc_error error;
 
 	set_up(&s, rank, size);
-	must(rc_engine_begin(s.engine, NULL, &error), &error);
+	must(rc_engine_begin(s.engine, false, NULL, &error), &error);
 	for (int u = 0; u < 3; u++) {
 		must(rc_engine_unshard(s.engine, u, false, NULL, &error), &error);
 		check_full(&s, u);
@@ -119,7 +119,7 @@ static void gather_in(int rank, int size)
 	must(rc_comm_barrier(s.comm, (rc_tag){ "test", "change" }, &error), &error);
 	for (size_t i = 0; i < s.pieces[1].count; i++)
 		s.shards[0][s.pieces[1].chunk + i] = -8;
-	must(rc_engine_begin(s.engine, NULL, &error), &error);
+	must(rc_engine_begin(s.engine, false, NULL, &error), &error);
 	must(rc_engine_unshard(s.engine, 0, false, NULL, &error), &error);
 	for (size_t i = 0; i < s.pieces[1].total; i++)
 		CHECK(s.full[0][s.pieces[1].full + i] == -8);
@@ -252,7 +252,7 @@ static void move_in(int rank, int size)
 	small s;
 
 	set_up(&s, rank, size);
-	must(rc_engine_begin(s.engine, NULL, &error), &error);
+	must(rc_engine_begin(s.engine, false, NULL, &error), &error);
 	must(rc_engine_unshard(s.engine, 0, false, NULL, &error), &error);
 	must(slot = rc_engine_add_slot(s.engine, &error), &error);
 	own = calloc(s.full_count, sizeof *own);

@@ -216,7 +216,7 @@ static void gather_as(int rank, int size, rc_dtype type)
 	must(rc_kernels_create(-1, &kernels, &error), &error);
 	for (int step = 0; step < 2; step++) {
 		crossed = rc_comm_taken(s.between);
-		must(rc_engine_begin(s.engine, NULL, &error), &error);
+		must(rc_engine_begin(s.engine, false, NULL, &error), &error);
 		for (int pass = 0; pass < 2; pass++)
 			for (int i = 0; i < UNITS; i++) {
 				int u = pass ? UNITS - 1 - i : i;
@@ -230,6 +230,15 @@ static void gather_as(int rank, int size, rc_dtype type)
 		CHECK_EQ_INT(4 * (step + 1), rc_engine_get_stats(s.engine).gathers);
 		CHECK_EQ_INT(secondary ? step + 1 : 0, rc_engine_get_stats(s.engine).secondary_gathers);
 	}
+	/* The same shards: units 0 and 1 are in their slots, unit 2 comes from the copy within the node where there is one. */
+	crossed = rc_comm_taken(s.between);
+	must(rc_engine_begin(s.engine, true, NULL, &error), &error);
+	for (int u = 0; u < UNITS; u++) {
+		must(rc_engine_unshard(s.engine, u, false, NULL, &error), &error);
+		check_full(&s, kernels, u);
+		must(rc_engine_release(s.engine, u, NULL, &error), &error);
+	}
+	CHECK_EQ_INT((secondary ? 0 : 1) * (s.nodes - 1) * (int)row_bytes(&s), rc_comm_taken(s.between) - crossed);
 	rc_kernels_destroy(kernels);
 	tear_down(&s);
 }
@@ -393,7 +402,7 @@ static void break_in(int rank, int size)
 	CHECK_EQ_INT(-1, result);
 	CHECK(strstr(error.text, "out of memory (here rank q is rank 0 + q * 1 of all)"));
 	CHECK(ranks_now() - begin < 10);
-	CHECK_EQ_INT(-1, rc_engine_begin(s.engine, NULL, &error));
+	CHECK_EQ_INT(-1, rc_engine_begin(s.engine, false, NULL, &error));
 	tear_down(&s);
 }
 
