@@ -12,6 +12,7 @@ import functools
 import inspect
 import logging
 import os
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ FREES = (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)  # gathered
 KEEPS = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
 ENVIRONMENT = ("FSDP_USE_FULL_PREC_IN_EVAL", "FSDP_USE_FAKE_ALL_GATHER", "FSDP_USE_FAKE_REDUCE")
 _stock = {}  # (class or module, name) -> torch's own
+roots = weakref.WeakSet()  # what is on the engine now
 
 
 def refusal(root):
@@ -89,6 +91,7 @@ class Root:
             if state._handle._use_orig_params:
                 state._handle.__class__, state._handle._rc_leave = _Handle, functools.partial(self.model.leave, unit)
             self._adopt(state._handle, unit)
+        roots.add(self)
 
     def _spec(self, state):
         handle, flat = state._handle, state._handle.flat_param
@@ -261,7 +264,7 @@ class Root:
                 state._handle.flat_param.__dict__.pop("_saved_grad_shard", None)  # of the backward pass that was not ended
 
     def release(self):
-        """Back to torch's run time: the shards into memory of torch's own."""
+        """Back to torch's run time, between steps: the shards into memory of torch's own."""
         for state, unit in zip(self.states, self.model.units):
             handle, flat = state._handle, state._handle.flat_param
             self.model.leave(unit)
@@ -273,6 +276,7 @@ class Root:
                 handle._use_sharded_grad_views()
         for state in self.state._all_fsdp_states:
             state._rc_root = None
+        roots.discard(self)
 
 
 class _Grads:
@@ -577,6 +581,9 @@ def install():
 
 
 def uninstall():
+    """Between steps. Models that are on the engine go on with torch's run time."""
+    for root in list(roots):
+        root.release()
     for (where, name), stock in _stock.items():
         setattr(where, name, stock)
     _stock.clear()
