@@ -60,7 +60,7 @@ def _check():
 
 
 def uninstall():
-    """Gives torch's own back to models that are sharded from now on."""
+    """Gives torch's own back, between steps: to models that are on the engine too."""
     with _lock:
         while _installed:
             _installed.pop().uninstall()

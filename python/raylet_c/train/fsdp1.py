@@ -268,7 +268,7 @@ class Root:
                 state._handle.flat_param.__dict__.pop("_saved_grad_shard", None)  # of the backward pass that was not ended
 
     def release(self):
-        """Back to torch's run time: the shards into memory of torch's own."""
+        """Back to torch's run time, between steps: the shards into memory of torch's own."""
         for state, unit in zip(self.states, self.model.units):
             handle, flat = state._handle, state._handle.flat_param
             self.model.leave(unit)
@@ -585,6 +585,9 @@ def install():
 
 
 def uninstall():
+    """Between steps. Models that are on the engine go on with torch's run time."""
+    for root in list(roots):
+        root.release()
     for (where, name), stock in _stock.items():
         setattr(where, name, stock)
     _stock.clear()

@@ -21,7 +21,7 @@ ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
 State = _fsdp_state.FSDPState
 TrainingState = _fsdp_state.TrainingState
 Group = _fsdp_param_group.FSDPParamGroup
-_stock = {}  # name -> torch's own method of FSDPState
+_stock = {}  # name -> torch's own method of FSDPState; kept after uninstall(): hooks of modules are bound to ours
 roots = weakref.WeakSet()  # what is on the engine now
 
 
@@ -41,6 +41,8 @@ def refusal(root):
     groups = [g for s in root._state_ctx.all_states for g in groups_of(s)]
     if not groups:
         return "no parameters"
+    if not all(hasattr(s, "_rc_wrapped") for s in root._state_ctx.all_states):
+        return "a model that was wrapped before install()"
     if any(len(groups_of(s)) > 1 for s in root._state_ctx.all_states):
         return "shard_placement_fn with meshes of its own"
     first = groups[0].mesh_info
@@ -208,7 +210,8 @@ class Root:
     def follow_changes(self):
         """What was switched, and parameters that were frozen, thawed, replaced or moved since the last step. False: torch's own goes on."""
         for reason in filter(None, map(_switched, self.groups)):
-            self.release(reason)
+            log.warning("fully_shard goes back to torch's own here: %s is not served by raylet_c", reason)
+            self.release()
             return False
         same = not self.model.engine.thawed() and all(p.sharded_param is param and p._sharded_param_data is data
                                                       for p, param, data in self._homes)
@@ -236,9 +239,8 @@ class Root:
     def _remember_homes(self):
         self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
 
-    def release(self, reason):
+    def release(self):
         """Back to torch's run time, between steps."""
-        log.warning("fully_shard goes back to torch's own here: %s is not served by raylet_c", reason)
         for group in self.groups:
             unit = group._rc_unit
             self.model.leave(unit)
@@ -410,6 +412,11 @@ def _group_class():
 # FSDPState's hooks
 
 
+def _init(state, *args, **kwargs):
+    state._rc_wrapped = True  # its hooks are ours
+    _stock["init"](state, *args, **kwargs)
+
+
 def _lazy_init(state):
     if state._is_root is not None:
         return
@@ -563,16 +570,22 @@ def _to_device(device, args, kwargs):
     return args[0], kwargs[0]
 
 
+HOOKS = (("init", _init), ("_lazy_init", _lazy_init), ("_pre_forward", _pre_forward), ("_post_forward", _post_forward))
+
+
 def install():
-    """FSDPState's hooks ask the engine first. Before any fully_shard call, or models wrapped before keep torch's run time."""
-    if _stock:
+    """FSDPState's hooks ask the engine first. Models that were wrapped before keep torch's run time."""
+    if State.init is _init:
         return
-    for name, ours in (("_lazy_init", _lazy_init), ("_pre_forward", _pre_forward), ("_post_forward", _post_forward)):
+    for name, ours in HOOKS:
         _stock[name] = getattr(State, name)
         setattr(State, name, ours)
 
 
 def uninstall():
-    for name, stock in _stock.items():
-        setattr(State, name, stock)
-    _stock.clear()
+    """Between steps. Models that are on the engine go on with torch's run time."""
+    if State.init is _init:
+        for name, _ in HOOKS:
+            setattr(State, name, _stock[name])
+    for root in list(roots):
+        root.release()

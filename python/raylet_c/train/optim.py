@@ -515,6 +515,9 @@ def _replace(old, new) -> None:
                     names[name] = new
 
 
+CLIPPING = {"get_total_norm": get_total_norm, "clip_grads_with_norm_": clip_grads_with_norm_, "clip_grad_norm_": clip_grad_norm_}
+
+
 def install():
     if _stock:
         return
@@ -525,12 +528,12 @@ def install():
         if "_init_group" in cls.__dict__:  # AdamW has none of its own since torch 2.7
             _stock[cls] = cls._init_group
             cls._init_group = functools.wraps(cls._init_group)(_init_group)
-    for ours in (get_total_norm, clip_grads_with_norm_, clip_grad_norm_):
-        for name in (ours.__name__, "_" + ours.__name__):  # torch 2.6 and later keep these two under both names
-            old = getattr(torch.nn.utils.clip_grad, name, None)
-            if old is not None:
-                _stock.setdefault(ours.__name__, old)
-                _replace(old, functools.wraps(old)(ours))
+    for name, ours in CLIPPING.items():
+        where = vars(torch.nn.utils.clip_grad)
+        old = where.get(name, where.get("_" + name))  # torch 2.6 and later have two of them as _get_total_norm
+        if old is not None:
+            _stock[name] = old
+            _replace(old, functools.wraps(old)(ours))
 
 
 def uninstall():
@@ -538,12 +541,9 @@ def uninstall():
     masters = False
     own_step.uninstall()
     torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(_stock.pop("load"))
-    for key, old in _stock.items():
+    while _stock:
+        key, old = _stock.popitem()
         if isinstance(key, type):
             key._init_group = old
         else:
-            for module in list(sys.modules.values()):
-                for name, value in list(vars(module).items() if hasattr(module, "__dict__") else ()):
-                    if getattr(value, "__wrapped__", None) is old:
-                        setattr(module, name, old)
-    _stock.clear()
+            _replace(CLIPPING[key], old)

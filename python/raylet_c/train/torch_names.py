@@ -23,7 +23,7 @@ from torch.distributed.fsdp import _common_utils, _flat_param, _init_utils, _run
 __all__ = ["DTensor", "Replicate", "Shard", "_fsdp_param_group", "_fsdp_state", "check"]
 
 FSDP2 = (
-    "_device _is_root _lazy_init _mp_policy _post_forward _pre_forward _state_ctx _training_state all_states iter_forward_root "
+    "init _device _is_root _lazy_init _mp_policy _post_forward _pre_forward _state_ctx _training_state all_states iter_forward_root "
     "_is_hsdp _module_fqn _reduce_dtype _reshard_after_forward _sharded_state _to_sharded _use_post_forward_mesh all_reduce_grads fsdp_params "
     "mesh_info post_forward_mesh_info reduce_grads reshard reshard_after_backward shard_process_group unshard wait_for_unshard "
     "_module_info _orig_size _param_fqn _sharded_local_tensor _sharded_param_data _spmd_mesh is_dtensor offload_to_cpu orig_dtype "
