@@ -35,7 +35,7 @@ typedef struct engine {
 	PyObject *device;    /* its argument */
 	unit *units;
 	int count;
-	PyObject *s_hooks, *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad, *s_requires_grad_;
+	PyObject *s_hooks, *s_grad, *s_data_ptr, *s_is_contiguous, *s_contiguous, *s_requires_grad;
 } engine;
 
 static void release_params(unit *u)
@@ -103,7 +103,6 @@ static void engine_dealloc(PyObject *self)
 	Py_CLEAR(e->s_is_contiguous);
 	Py_CLEAR(e->s_contiguous);
 	Py_CLEAR(e->s_requires_grad);
-	Py_CLEAR(e->s_requires_grad_);
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
 	Py_DECREF(type);
 }
@@ -172,9 +171,8 @@ static int make(engine *e, PyObject *args, PyObject *kwargs)
 	e->s_is_contiguous = PyUnicode_InternFromString("is_contiguous");
 	e->s_contiguous = PyUnicode_InternFromString("contiguous");
 	e->s_requires_grad = PyUnicode_InternFromString("requires_grad");
-	e->s_requires_grad_ = PyUnicode_InternFromString("requires_grad_");
-	return e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad &&
-	       e->s_requires_grad_ ? 0 : -1;
+	return e->device && e->s_hooks && e->s_grad && e->s_data_ptr && e->s_is_contiguous && e->s_contiguous && e->s_requires_grad
+	               ? 0 : -1;
 }
 
 /* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream, gather_between=None, reduce_between=None, quantize_gather=None,
@@ -543,6 +541,21 @@ static PyObject *engine_look(PyObject *self, PyObject *args)
 	return PyLong_FromLong(bits);
 }
 
+/* had(unit) -> whether a trained sharded parameter has a gradient: bit 4 of look(), for a question of every step. */
+static PyObject *engine_had(PyObject *self, PyObject *args)
+{
+	engine *e = (engine *)self;
+	int index, had = 0;
+	unit *u;
+
+	if (!PyArg_ParseTuple(args, "i", &index) || !(u = unit_at(e, index)))
+		return NULL;
+	for (Py_ssize_t i = 0; i < u->count && !had; i++)
+		if (u->params[i].gradient >= 0 && (had = has(u->params[i].sharded, e->s_grad)) < 0)
+			return NULL;
+	return PyBool_FromLong(had);
+}
+
 /* give(unit): the sharded parameters get their own gradients. */
 static PyObject *engine_give(PyObject *self, PyObject *args)
 {
@@ -594,27 +607,6 @@ static int swap(unit *u, bool gathered)
 		}
 	}
 	u->gathered = gathered;
-	return 0;
-}
-
-/* A parameter that was frozen or thawed since: the gathered one follows. */
-static int follow_requires_grad(engine *e, unit *u)
-{
-	for (Py_ssize_t i = 0; i < u->count; i++) {
-		PyObject *want = PyObject_GetAttr(u->params[i].sharded, e->s_requires_grad);
-		PyObject *have = PyObject_GetAttr(u->params[i].gathered, e->s_requires_grad), *done;
-
-		Py_XDECREF(want);
-		Py_XDECREF(have); /* True and False are never freed */
-		if (!want || !have)
-			return -1;
-		if (want == have)
-			continue;
-		done = PyObject_CallMethodObjArgs(u->params[i].gathered, e->s_requires_grad_, want, NULL);
-		if (!done)
-			return -1;
-		Py_DECREF(done);
-	}
 	return 0;
 }
 
@@ -679,7 +671,7 @@ static PyObject *engine_enter(PyObject *self, PyObject *args)
 	Py_END_ALLOW_THREADS
 	if (rc)
 		return rc_raise(&error);
-	if ((!backward && follow_requires_grad(e, u)) || swap(u, true))
+	if (swap(u, true))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -912,6 +904,7 @@ static PyMethodDef engine_methods[] = {
 	{"own_gradients", engine_own_gradients, METH_VARARGS, "own_gradients(unit, [tensor or None, ...]): what give() sets"},
 	{"look", engine_look, METH_VARARGS,
 	 "look(unit) -> bits: 1 gradients have arrived, 2 some are missing, 4 sharded parameters have gradients, 8 some lack them, 16 user's hooks"},
+	{"had", engine_had, METH_VARARGS, "had(unit) -> whether a trained sharded parameter has a gradient"},
 	{"give", engine_give, METH_VARARGS, "give(unit): the sharded parameters get their own gradients"},
 	{"thawed", engine_thawed, METH_NOARGS, "thawed() -> whether a parameter was frozen or thawed since bind"},
 	{"gradient_hook", engine_gradient_hook, METH_VARARGS, "gradient_hook(unit) -> what to register on its gathered parameters"},

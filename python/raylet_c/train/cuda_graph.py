@@ -17,6 +17,7 @@ import logging
 import torch
 
 from . import model as _model
+from .values import map_tensors, tensors_in
 
 log = logging.getLogger("raylet_c.train")
 WARM_UP = 3
@@ -47,7 +48,7 @@ class _Step:
         if signature != self.signature:
             self._fall_back("its arguments are %s now, not %s" % (signature[1], self.signature[1]))
             return self.step(*args, **kwargs)
-        for ours, theirs in zip(self.tensors, _tensors((args, kwargs))):
+        for ours, theirs in zip(self.tensors, tensors_in((args, kwargs))):
             if ours is not theirs:
                 ours.copy_(theirs, non_blocking=True)
         stream = torch.cuda.current_stream().cuda_stream
@@ -83,8 +84,8 @@ class _Step:
         try:
             for optimizer in self.optimizers:
                 _make_capturable(optimizer)
-            self.args, self.kwargs = _map(lambda t: t.clone(), (args, kwargs))
-            self.tensors = list(_tensors((self.args, self.kwargs)))
+            self.args, self.kwargs = map_tensors(lambda t: t.clone(), (args, kwargs))
+            self.tensors = list(tensors_in((self.args, self.kwargs)))
             self.signature = signature
             torch.cuda.synchronize()
             for m in self.models:
@@ -129,28 +130,7 @@ def _make_capturable(optimizer):
                 state["step"] = state["step"].to(p.device)
 
 
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for v in value:
-            yield from _tensors(v)
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from _tensors(v)
-
-
-def _map(fn, value):
-    if isinstance(value, torch.Tensor):
-        return fn(value)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_map(fn, v) for v in value)
-    if isinstance(value, dict):
-        return {k: _map(fn, v) for k, v in value.items()}
-    return value
-
-
 def _signature(value):
     """(everything that is not a tensor, and each tensor's shape and type): equal for calls that one graph serves."""
-    rest = repr(_map(lambda t: ..., value)) if not isinstance(value, torch.Tensor) else ""
-    return rest, [(tuple(t.shape), str(t.dtype)) for t in _tensors(value)]
+    rest = repr(map_tensors(lambda t: ..., value)) if not isinstance(value, torch.Tensor) else ""
+    return rest, [(tuple(t.shape), str(t.dtype)) for t in tensors_in(value)]

@@ -89,8 +89,8 @@ class Root:
         self.running = 0  # depth of forward calls
         for state, unit in zip(self.states, self.model.units):
             state._rc_unit = unit
-            unit.grads = (_Originals if state._handle._use_orig_params else _Flat)(self, state, unit)
-            unit.grad_users = unit.grads.held
+            unit.giver = (_Originals if state._handle._use_orig_params else _Flat)(self, state, unit)
+            unit.grad_users = unit.giver.held
             if state._handle._use_orig_params:
                 state._handle.__class__, state._handle._rc_leave = _Handle, functools.partial(self.model.leave, unit)
             self._adopt(state._handle, unit)
@@ -200,8 +200,8 @@ class Root:
                 for spec in unit.spec.tensors:
                     spec.sharded.requires_grad_(flat.requires_grad)
             if self.model.follow_trained(unit):
-                unit.grads.users = storage_users(unit.grad)
-            unit.grads.follow()
+                unit.giver.users = storage_users(unit.grad)
+            unit.giver.follow()
 
     # Backward
 
@@ -232,7 +232,7 @@ class Root:
             if handle:
                 if not state._rc_unit.in_backward:
                     handle._training_state = HandleTrainingState.BACKWARD_PRE
-                    state._rc_unit.grads.prepare()
+                    state._rc_unit.giver.prepare()
                 self.model.pre_backward(state._rc_unit)
         return grad
 
@@ -241,9 +241,9 @@ class Root:
         state = self.states[unit.index]
         if any(g.grad is not None for g in unit.gathered):
             if state._sync_gradients:
-                unit.grads.reduce()
+                unit.giver.reduce()
             else:
-                unit.grads.keep()
+                unit.giver.keep()
 
     def unit_done(self, model, unit):
         model.leave(unit)
@@ -253,7 +253,7 @@ class Root:
     def backward_done(self, model):
         for state, unit in zip(self.states, model.units):
             model.leave(unit)
-            unit.grads.done()
+            unit.giver.done()
             state._handle._training_state = HandleTrainingState.IDLE
         for state in self.state._all_fsdp_states:
             state.training_state = TrainingState.IDLE

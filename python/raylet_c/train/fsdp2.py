@@ -4,7 +4,9 @@ Construction, DTensor parameters, state dicts and methods stay torch's. When a r
 of the engine, and FSDPState's hooks are answered here. What is not served (see `refusal`) keeps torch's run time, with one log line.
 """
 import functools
+import itertools
 import logging
+import operator
 import sys
 import weakref
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import torch
 from .levels import Levels
 from .torch_names import Shard, _fsdp_param_group, _fsdp_state
 from .model import TYPES, Model, PieceSpec, TensorSpec, UnitSpec, own_storage, storage_users
+from .values import map_tensors, tensors_in
 
 log = logging.getLogger("raylet_c.train")
 ARRIVED, MISSING, HAD, HOOKED = 1, 2, 4, 16  # bits of Engine.look
@@ -187,19 +190,26 @@ class Root:
             local = unit.grad[start : start + p.sharded_size.numel()].view(p.sharded_size)
             unit.grads.append(dtensor(p, local))
         self.model.engine.own_gradients(unit.index, unit.grads)
+        unit.counted = [t for g in unit.grads if g is not None for t in (g, g._local_tensor)]
         unit.own_references, unit.own_users = _references(unit), storage_users(unit.grad)
 
     def _grads_kept(self, group, unit):
         """Whether somebody has gradients that are no parameter's any more: torch's stay as they are, so ours must not be used again."""
-        return any(have > base and p.sharded_param.grad is not own for p, own, have, base in
-                   zip(group._rc_params, unit.grads, _references(unit), unit.own_references)) or storage_users(unit.grad) > unit.own_users
+        if storage_users(unit.grad) > unit.own_users:
+            return True
+        references = _references(unit)
+        if references == unit.own_references:
+            return False
+        more = iter([have > base for have, base in zip(references, unit.own_references)])
+        held = [(next(more) | next(more)) if own is not None else False for own in unit.grads]
+        return any(on and p.sharded_param.grad is not own for on, p, own in zip(held, group._rc_params, unit.grads))
 
     def _renew_grads(self, group, unit):
         unit.grad = torch.empty_like(unit.grad)
         self._make_grads(group, unit)
 
     def _grad_users(self, group, unit):
-        if self.model.engine.look(unit.index) & HAD:
+        if self.model.engine.had(unit.index):
             return True
         if self._grads_kept(group, unit):
             self._renew_grads(group, unit)
@@ -213,8 +223,7 @@ class Root:
             log.warning("fully_shard goes back to torch's own here: %s is not served by raylet_c", reason)
             self.release()
             return False
-        same = not self.model.engine.thawed() and all(p.sharded_param is param and p._sharded_param_data is data
-                                                      for p, param, data in self._homes)
+        same = not self.model.engine.thawed() and all(map(operator.is_, self._homes_now(), self._homes))
         for group in self.groups:
             unit = group._rc_unit
             if not unit.spec.alone and self._stays(group):
@@ -236,8 +245,13 @@ class Root:
             self._remember_homes()
         return True
 
+    def _homes_now(self):
+        """Each parameter's object and its memory, in one row: compared in every step."""
+        return itertools.chain.from_iterable(map(operator.attrgetter("sharded_param", "_sharded_param_data"), self._params))
+
     def _remember_homes(self):
-        self._homes = [(p, p.sharded_param, p._sharded_param_data) for g in self.groups for p in g._rc_params]
+        self._params = [p for g in self.groups for p in g._rc_params]
+        self._homes = list(self._homes_now())
 
     def release(self):
         """Back to torch's run time, between steps."""
@@ -369,7 +383,7 @@ class Root:
 
 def _references(unit):
     """Counted again and again in this one way, so that only differences matter."""
-    return [0 if g is None else sys.getrefcount(g) + sys.getrefcount(g._local_tensor) for g in unit.grads]
+    return list(map(sys.getrefcount, unit.counted))
 
 
 def _sharded():
@@ -487,7 +501,7 @@ def _post_forward(state, module, input, output):
         if torch.is_grad_enabled():
             hook = functools.partial(_pre_backward, state, [])
             watched = False
-            for tensor in _tensors(output):
+            for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(hook)
                     watched = True
@@ -510,44 +524,8 @@ def _pre_backward(state, seen, grad):
     return grad
 
 
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for v in value:
-            yield from _tensors(v)
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from _tensors(v)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, name))
-
-
-def _map(fn, value):
-    """value with fn on its tensors; the same object when fn changes none."""
-    if isinstance(value, torch.Tensor):
-        return fn(value)
-    if isinstance(value, (tuple, list)):
-        new = [_map(fn, v) for v in value]
-        if all(a is b for a, b in zip(new, value)):
-            return value
-        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
-    if isinstance(value, dict):
-        new = {k: _map(fn, v) for k, v in value.items()}
-        if all(new[k] is v for k, v in value.items()):
-            return value
-        if type(value) is dict:
-            return new
-    if isinstance(value, dict) or hasattr(value, "__dataclass_fields__"):
-        from torch.distributed.utils import _apply_to_tensors
-
-        return _apply_to_tensors(fn, value)
-    return value
-
-
 def _other_type(dtype, value):
-    """Whether there are floating-point tensors of another type in value, or containers that only _map looks into."""
+    """Whether there are floating-point tensors of another type in value, or containers that only map_tensors looks into."""
     if isinstance(value, torch.Tensor):
         return value.dtype is not dtype and value.is_floating_point()
     if isinstance(value, (tuple, list)):
@@ -558,11 +536,11 @@ def _other_type(dtype, value):
 
 
 def _cast(dtype, value):
-    return _map(lambda t: t.to(dtype) if t.is_floating_point() and t.dtype != dtype else t, value)
+    return map_tensors(lambda t: t.to(dtype) if t.is_floating_point() and t.dtype != dtype else t, value)
 
 
 def _to_device(device, args, kwargs):
-    if all(t.device == device for t in _tensors((args, kwargs))):
+    if all(t.device == device for t in tensors_in((args, kwargs))):
         return args, kwargs
     from torch.distributed.utils import _to_kwargs
 

@@ -92,6 +92,7 @@ class Unit:
     kept: list = field(default_factory=list)  # memory that a reduction under way uses
     residual: Optional[torch.Tensor] = None  # quantised reductions: what rounding has lost, see rc_engine_set_residual
     grads: list = field(default_factory=list)  # by tensor: what its sharded parameter gets as gradient, or None; FSDP2
+    giver: Any = None  # FSDP1: what gives parameters their gradients
     grad_users: Callable[[], bool] = lambda: False  # whether the face's gradients are set or held by others
 
 
@@ -277,7 +278,7 @@ class Model:
             new.grad = old.grad  # of passes without reduction
         unit.gathered = gathered
         self._bind(unit)
-        if isinstance(unit.grads, list) and unit.grads:
+        if unit.grads:
             self.engine.own_gradients(unit.index, unit.grads)
 
     def _compact(self, spec, trained):

@@ -152,21 +152,34 @@ def _holds(plan: Plan, optimizer, group, mastered) -> bool:
         return False
     if plan.seen is not None and not torch.equal(plan.seen, plan.steps):
         return False
-    own = [None if e is None else e.home.unit.grads[e.home.piece] for e in plan.entries]
-    if not _all_same([p.grad for p in params], own):
+    own = [e and e.home.unit.grads[e.home.piece] for e in plan.entries]
+    if not _all_same(map(operator.attrgetter("grad"), params), own):
         return False
-    for param, entry, grad in zip(params, plan.entries, own):
-        if entry is None:
-            continue
-        if grad is None or (entry.address and param._local_tensor.data_ptr() != entry.address):
+    if any(e and (g is None or (e.address and p._local_tensor.data_ptr() != e.address)) for p, e, g in zip(params, plan.entries, own)):
+        return False
+    if not _same_states(optimizer):
+        if not all(e is None or _shows(optimizer, p, e) for p, e in zip(params, plan.entries)):
             return False
-        if entry.states:
-            state = optimizer.state[param]
-            for key, ref in entry.states.items():
-                value = ref()
-                if value is None or state.get(key) is not value:
-                    return False
+        _remember_states(optimizer)
     return True
+
+
+def _same_states(optimizer) -> bool:
+    """Whether optimizer.state holds what it held when it was looked through last: for all groups at once, without a look-up for each parameter."""
+    now = list(itertools.chain.from_iterable(map(dict.values, optimizer.state.values())))
+    seen = optimizer.__dict__.get("_rc_seen")
+    return seen is not None and len(seen) == len(now) and _all_same([ref() for ref in seen], now)
+
+
+def _remember_states(optimizer) -> None:
+    values = list(itertools.chain.from_iterable(map(dict.values, optimizer.state.values())))
+    optimizer._rc_seen = list(map(weakref.ref, values)) if all(isinstance(v, torch.Tensor) for v in values) else None
+
+
+def _shows(optimizer, param, entry) -> bool:
+    """Whether optimizer.state has for the parameter what the run has put there."""
+    state = optimizer.state[param] if entry.states else {}
+    return all(ref() is not None and state.get(key) is ref() for key, ref in entry.states.items())
 
 
 def _entries(group) -> Optional[List[Optional[Entry]]]:
@@ -314,6 +327,7 @@ def _plan(optimizer, group, mastered) -> Optional[Plan]:
             plan.params = []  # its steps do not count on, so it does not hold any more
         if new is not None:
             plans[key] = new
+            _remember_states(optimizer)
         return new
     return plan
 
