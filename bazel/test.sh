@@ -5,7 +5,8 @@
 #                          ten seconds of each fuzz target, and 25 of the acceptance cases and one field report on each Ray
 #                          release: 16 minutes on two cores
 #   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
-#   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release
+#   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release,
+#                          pods of KubeRay in namespaces, the image recipe
 #
 # The last line is "N passed, N failed, N skipped" over all of it; the status is 0 when nothing failed. Logs of the run are in
 # build/test/. BAZEL_FLAGS holds further options for Bazel (e.g. --jobs=4), BAZEL_STARTUP its start-up options.
@@ -115,6 +116,24 @@ field() { # release, environment, pattern
 	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --only "$3" --logs "$out/field-$1-logs" | tee "$out/field-$1.tap"
 }
 
+# Manifests and options always; pods and the image recipe, which take minutes, with --all.
+kuberay() { # release, environment
+	local test
+	for test in manifest flags pod; do
+		[ "$test" != pod ] || [ "$mode" = --all ] || continue
+		HOME="$out/home" nice "$2/bin/python" "tests/kuberay/${test}_test.py" \
+			$([ "$test" = manifest ] || echo --env "$2" --raylet-c "$out/bin/raylet-c") \
+			$([ "$test" != pod ] || echo --logs "$out/kuberay-$1-logs") >"$out/kuberay-$test-$1.tap" 2>&1
+		case $? in
+		0 | 1) ;;
+		*) not_ok "kuberay-$test-$1" "tests/kuberay/${test}_test.py ended with an error" ;;
+		esac
+		grep -v '^ok' "$out/kuberay-$test-$1.tap"
+	done
+	[ "$mode" = --all ] || return 0
+	nice python3 tests/kuberay/image_test.py --release "$1" --wheel "$(ls bazel-bin/python/raylet_c-*.whl)" | tee "$out/kuberay-image-$1.tap"
+}
+
 # Train functions through Ray: needs our wheel in the environment, which is taken out again.
 train_through_ray() { # release, environment
 	local wheel
@@ -169,6 +188,8 @@ if [ "$mode" != --fast ]; then
 	$bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c >>"$out/build.log" 2>&1
 	with_our_daemon accept accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
 	[ "$mode" != --all ] || { stage "training through Ray"; with_our_daemon train-ray train_through_ray; }
+	stage "KubeRay"
+	with_our_daemon kuberay kuberay
 	stage "field reports"
 	with_our_daemon field field "$([ "$mode" = --all ] && echo . || echo '^driver_left$')"
 fi

@@ -333,6 +333,13 @@ static bool beside_ray(const start *s, const char *name)
 	return found;
 }
 
+/* Are the packages of the dashboard agent missing? `ray start` imports them to know; here their folders have to do. */
+static bool is_minimal(const start *s)
+{
+	return !(beside_ray(s, "aiohttp") && beside_ray(s, "aiohttp_cors") && beside_ray(s, "grpc") && beside_ray(s, "opencensus") &&
+	         beside_ray(s, "prometheus_client") && beside_ray(s, "pydantic") && (s->plan.v235 || beside_ray(s, "opentelemetry")));
+}
+
 static bool on_path(const char *program)
 {
 	char *copy = rc_strdup(getenv("PATH") != NULL ? getenv("PATH") : "/usr/bin:/bin"), *rest = copy, *folder;
@@ -369,9 +376,6 @@ static void decide_commands(start *s)
 	p->dashboard_agent_listen_port = o->dashboard_agent_listen_port;
 	p->rotate_bytes = env_number("RAY_ROTATION_MAX_BYTES", 512LL * 1024 * 1024);
 	p->rotate_backups = env_number("RAY_ROTATION_BACKUP_COUNT", 5);
-	/* `ray start` imports them to know; here their folders have to do */
-	p->minimal = !(beside_ray(s, "aiohttp") && beside_ray(s, "aiohttp_cors") && beside_ray(s, "grpc") && beside_ray(s, "opencensus") &&
-	               beside_ray(s, "prometheus_client") && beside_ray(s, "pydantic") && (p->v235 || beside_ray(s, "opentelemetry")));
 	p->java = access(jars, F_OK) == 0 && on_path("java");
 	free(jars);
 }
@@ -641,6 +645,7 @@ static int make_node(start *s, rc_error *error)
 	rc_plan *p = &s->plan;
 	const char *to_stderr = getenv("RAY_LOG_TO_STDERR");
 
+	p->minimal = is_minimal(s); /* here, since it needs the release */
 	p->redirect = !s->options.no_redirect_output && (to_stderr == NULL || strcmp(to_stderr, "1") != 0);
 	if (decide_amounts(s, error) != 0 || rc_session_make(p, error) != 0)
 		return -1;

@@ -193,7 +193,7 @@ class Scenario:
         assert not result["late_ran"], "a task started on a node that drains"
         # `ray start` ends with 1 also after a wanted end; ours passes on how the node went
         assert status == (0 if self.mode == "raylet-c" else 1), f"status {status}: {run.output()[-1500:]}"
-        assert 2 < took < 20, took
+        assert 2 < took < 40, took  # the task had 6 s to go; the deadline of the drain was not waited for
         wait_for(lambda: not [p for p in processes if p in _pod.process_table()], 5, "nothing of the pod is left")
         death = next(n for n in self.ask("look")["nodes"] if not n["head"])
         note(f"the head says: {death['death']!r}")
@@ -206,7 +206,8 @@ class Scenario:
         os.kill(min(daemon), signal.SIGKILL)
         status = run.wait(15)
         assert status == 1, f"status {status}: {run.output()[-1500:]}"
-        assert "Some Ray subprocesses exited unexpectedly" in run.output(), run.output()[-1500:]
+        if self.mode == "raylet-c":  # `ray start` of 2.35.0 loses its last words
+            assert "Some Ray subprocesses exited unexpectedly" in run.output(), run.output()[-1500:]
 
     def all(self):
         self.wait_in_init()
