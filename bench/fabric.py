@@ -48,7 +48,8 @@ class Pair:
         @ray.remote(num_cpus=0)
         class Actor:
             def make(self, size, count):
-                return [ray.put(np.random.randint(0, 255, size, dtype=np.uint8)) for _ in range(count)]
+                some = np.random.randint(0, 255, 1 << 16, dtype=np.uint8)
+                return [ray.put(np.resize(some, size)) for _ in range(count)]
 
             def get(self, refs):
                 begin = time.perf_counter()

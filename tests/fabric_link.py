@@ -102,7 +102,11 @@ def main():
     p.add_argument("--program", default="build/fabric_link")
     p.add_argument("--providers", default="net,sockets")
     args = p.parse_args()
-    link = Link()
+    try:
+        link = Link()
+    except (OSError, subprocess.CalledProcessError) as e:
+        print(f"ok 1 - reads over a link # SKIP no network namespaces can be made here: {e}\n1..1")
+        return
     try:
         for provider in args.providers.split(","):
             with pair(link, args.program, provider, 2) as (grant, read):
