@@ -178,10 +178,16 @@ if [ "$mode" != --fast ]; then
 	stage "TSan"
 	# The child of a vfork tells its parent by shared memory what failed before exec; TSan makes a fork of it.
 	echo "TSan: left out are procs_process_test and procs_pool_test: TSan turns vfork into fork"
+	echo "TSan: left out is fabric_fabric_test: TSan lets no fork of a process with threads start threads"
 	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/... //train_backend/...
 	stage "training"
 	mkdir -p "$out/home"
 	train
+	if [ "$mode" = --all ]; then
+		stage "fabric over a link"
+		$bazel build ${BAZEL_FLAGS:-} //raylet-c/fabric:link >>"$out/build.log" 2>&1
+		python3 tests/fabric_link.py --program bazel-bin/raylet-c/fabric/link | tee "$out/fabric-link.tap"
+	fi
 	stage "fuzz targets"
 	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
 	stage "acceptance cases"

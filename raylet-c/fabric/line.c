@@ -64,7 +64,7 @@ struct rc__line {
 	rc_region *arena;
 	bool arena_tried;
 	rc_map *peers; /* address -> rc__peer */
-	bool closing;  /* regions go with the endpoint */
+	const rc_error *closing; /* why the endpoint is being closed; regions go with it */
 	rc_link reads, turns; /* all; those with pieces to post */
 	piece pieces[WINDOW], *free_piece;
 	int granted;
@@ -226,7 +226,7 @@ static void piece_done(rc_op *op, uint64_t n, const rc_error *error)
 	r->peer->pieces--;
 	r->peer->last_ms = rc_now_ms();
 	if (error && !r->why.code)
-		r->why = *error;
+		r->why = l->closing ? *l->closing : *error;
 	maybe_end(l, r);
 }
 
@@ -361,7 +361,7 @@ static void end_all(rc__line *l, const rc_error *e)
 	size_t i = 0;
 	void *value;
 
-	l->closing = true;
+	l->closing = e;
 	rc_endpoint_close(l->endpoint); /* ends pieces, and with them reads that have some under way */
 	l->endpoint = NULL;
 	while (!rc_list_empty(&l->reads))

@@ -329,8 +329,12 @@ static void on_answer(void *arg, int status, rc_view reply, const char *detail)
 		take_loan(w, &a);
 		return;
 	case RC__OM_LOOK:
+		if (!w->o->fabric || rc_fabric_ready(w->o->fabric)) {
+			rc__om_want_retry(w, "the answer does not fit what was asked");
+			return;
+		}
 		rc_list_append(&w->o->asking, &w->asking);
-		rc_fabric_start(w->o->fabric); /* without one this node does not say UNKNOWN */
+		rc_fabric_start(w->o->fabric);
 		return;
 	case RC__OM_PUSHED:
 		return;

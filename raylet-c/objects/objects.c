@@ -541,8 +541,8 @@ void rc_objects_debug(const rc_objects *o, rc_buf *out)
 	rc_buf_printf(out, "PullManager:\n- objects wanted: %llu, active: %llu, in transfer: %llu\n- retries: %llu\n- waiting for room: %s\n",
 	              N(pulls_wanted), N(pulls_active), N(receiving), N(pull_retries), o->pulls_queued ? "yes" : "no");
 	if (o->options.cluster_id)
-		rc_buf_printf(out, "Fetch:\n- answered: %llu with the object, %llu granted, %llu by a push; lent now: %zu\n- came: %llu in answers, %llu over the "
-		                   "fabric; fallbacks: %llu\n",
+		rc_buf_printf(out, "Fetch:\n- answered: %llu with the object, %llu granted, %llu by a push; lent now: %zu\n"
+		                   "- came: %llu in answers, %llu over the fabric; fallbacks: %llu\n",
 		              N(fetch_inline), N(fetch_granted), N(fetch_pushed), rc_map_count(o->lends), N(came_inline), N(came_fabric), N(fallbacks));
 	if (o->fabric)
 		rc_fabric_debug(o->fabric, out);

@@ -7,9 +7,11 @@
 #define _GNU_SOURCE
 #include "raylet-c/procs/guardian.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -34,7 +36,25 @@ static void set_title(const char *title)
 	title_end[-1] = '.'; /* not NUL: then the kernel shows the text up to the first NUL only */
 }
 
-static _Noreturn void guard(int pipe_end)
+/* What libfabric's shm provider leaves of a process that was killed: 16 MiB an endpoint, named pid:uid:number. */
+static void remove_shared_memory(pid_t daemon)
+{
+	char prefix[64], path[300];
+	int n = snprintf(prefix, sizeof prefix, "%d:%u:", (int)daemon, (unsigned)geteuid());
+	DIR *d = opendir("/dev/shm");
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d)) != NULL) {
+		if (strncmp(entry->d_name, prefix, (size_t)n) != 0)
+			continue;
+		snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
+		unlink(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+static _Noreturn void guard(int pipe_end, pid_t daemon)
 {
 	sigset_t all;
 	sigfillset(&all);
@@ -57,6 +77,7 @@ static _Noreturn void guard(int pipe_end)
 		quiet = rc__mark_kill_all(daemon_mark, RC__MARK_DAEMON_BITS) ? 0 : quiet + 1;
 		nanosleep(&pause, NULL);
 	}
+	remove_shared_memory(daemon);
 	_exit(0);
 }
 
@@ -65,6 +86,7 @@ static int start(rc_error *error)
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return rc_fail_errno(error, "guardian: no pipe");
+	const pid_t daemon = getpid();
 	pid_t pid = fork();
 	if (pid < 0) {
 		close(ends[0]);
@@ -73,7 +95,7 @@ static int start(rc_error *error)
 	}
 	if (pid == 0) {
 		close(ends[1]);
-		guard(ends[0]);
+		guard(ends[0], daemon);
 	}
 	close(ends[0]);
 	guardian_pipe = ends[1];

@@ -172,9 +172,16 @@ static bool ask(child *c, char command, void *answer, size_t n)
 	return write(c->to, &command, 1) == 1 && (n == 0 || read(c->from, answer, n) == (ssize_t)n);
 }
 
+/* Also what the shm provider leaves of one that was killed (pid:uid:number). */
 static void end_child(child *c)
 {
 	int status;
+	char path[80];
+
+	for (int i = 0; i < 8; i++) {
+		snprintf(path, sizeof path, "/dev/shm/%d:%u:%d", (int)c->pid, (unsigned)geteuid(), i);
+		unlink(path);
+	}
 
 	close(c->to);
 	close(c->from);

@@ -28,7 +28,8 @@ static void start_pair(uint64_t capacity)
 
 static void moves(void)
 {
-	static const uint64_t sizes[][2] = { { 0, 3 }, { 10, 0 }, { 256 * KB - 1, 1 }, { 256 * KB, 1 }, { 5 * CHUNK + 77, 5 }, { 3 * MB, 300 * KB } };
+	static const uint64_t sizes[][2] = { { 0, 3 }, { 10, 0 }, { 256 * KB - 1, 1 }, { 256 * KB, 1 }, { 5 * CHUNK + 77, 5 },
+	                                       { 3 * MB, 300 * KB } };
 	rc_object_ref refs[2][6];
 
 	start_pair(64 * MB);
