@@ -10,11 +10,10 @@ import time
 import urllib.request
 
 import _machine
-from _field import Field, expect, read, run, wait_for
+from _field import NET, Field, expect, read, run, wait_for
 
-TRAIN = """
-from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
+LOOP = """
+import json
 
 def loop(config):
     import resource, torch
@@ -23,11 +22,37 @@ def loop(config):
     names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "FI_PROVIDER", "FI_EFA_FORK_SAFE", "FI_EFA_USE_HUGE_PAGE", "NCCL_PROTO", "NCCL_DEBUG")
     with open(os.environ["FOUND"] + str(os.getpid()), "w") as f:
         json.dump({**{n: os.environ.get(n) for n in names}, "sum": x[0].item(), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)}, f)
-    time.sleep(float(os.environ.get("STAY", 0)))
+    end = time.monotonic() + 200
+    while os.path.exists(os.environ["FOUND"] + "stay") and time.monotonic() < end:
+        time.sleep(0.2)
+"""
+RAY_TRAIN = """
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
 
-import json
 TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"under_test": 1}),
              run_config=RunConfig(storage_path=os.environ["FOUND"] + "results")).fit()
+"""
+ACTORS = """
+@ray.remote(resources={"under_test": 1}, num_cpus=0)
+class Rank:
+    def place(self):
+        import socket
+        with socket.socket() as s:
+            s.bind((ray.util.get_node_ip_address(), 0))
+            return s.getsockname()
+
+    def run(self, rank, place):
+        import torch.distributed as dist
+        os.environ.update(MASTER_ADDR=place[0], MASTER_PORT=str(place[1]), RANK=str(rank), WORLD_SIZE="2")
+        dist.init_process_group("gloo")
+        loop({})
+
+ranks = [Rank.remote(), Rank.remote()]
+place = ray.get(ranks[0].place.remote())
+ray.get([rank.run.remote(i, place) for i, rank in enumerate(ranks)])
+"""
+DONE = """
 print("DONE", [n["Labels"].get("raylet-c/transport") for n in ray.nodes() if n["Resources"].get("under_test")])
 """
 
@@ -35,14 +60,19 @@ print("DONE", [n["Labels"].get("raylet-c/transport") for n in ray.nodes() if n["
 class Trained:
     """Two ranks: what each found in its environment, what the node's workers printed, the node's label."""
 
-    def __init__(self, f, during=None, **env):
+    def __init__(self, f, during=None, how=ACTORS, **env):
         found = os.path.join(f.temp_dir, f"found{f.count}-")
         logs = f.session_logs()
         before = set(os.listdir(logs))
         init = "runtime_env={'env_vars': %r}" % {"FOUND": found, **env}
-        driver = f.driver(TRAIN, env={"FOUND": found}, init=init)
+        stay = found + "stay"
+        if during:
+            open(stay, "w").close()
+        driver = f.driver(LOOP + how + DONE, env={"FOUND": found}, init=init)
         self.during = during() if during else None
-        wait_for(lambda: driver.poll() is not None, 180, "the driver ends")
+        if during:
+            os.unlink(stay)
+        wait_for(lambda: driver.poll() is not None, 240, "the driver ends")
         text = read(driver.log)
         expect("DONE" in text, "training failed: " + text[-2000:])
         self.label = re.search(r"DONE \['?(\w+)'?\]", text).group(1)
@@ -73,9 +103,9 @@ def plain(f: Field):
     node = f.start_node()
 
     def metric():
-        return wait_for(lambda: [m for m in scrape(f, node) or [] if "workers" in m], 90, "the metric of the workers' transport", every=1)
+        return wait_for(lambda: [m for m in scrape(f, node) or [] if "workers" in m], 180, "the metric of the workers' transport", every=1)
 
-    t = Trained(f, metric, STAY="20")
+    t = Trained(f, metric)
     expect(t.label == "tcp", f"the node's label is {t.label}")
     expect(len([line for line in t.lines if "training transport" in line]) == 1, f"not told once: {t.lines}")
     expect(t.has("between nodes gloo: TCP on 127."), f"the line does not name the transport: {t.lines}")
@@ -111,17 +141,17 @@ def without_its_parts(f: Field):
     expect(t.label == "tcp" and t.has("warning: EFA is there and not used: there is no NCCL plugin"), f"{t.label} {t.lines}")
     sizes = f.log_sizes()
     began = time.monotonic()
-    node = f.launch_node(ip="127.0.44.20", env={"RC_DOCTOR_ROOT": root, "RAYLET_C_REQUIRE_EFA": "1"})
+    node = f.launch_node(ip=f"{NET}.20", env={"RC_DOCTOR_ROOT": root, "RAYLET_C_REQUIRE_EFA": "1"})
     wait_for(lambda: "the node ends: EFA is required" in f.daemon_log(sizes), 30, "the daemon refuses")
     wait_for(lambda: node.process.poll() is not None, 60, "ray start gives up")
     expect(node.process.poll() != 0, "ray start succeeded without the required EFA")
     how = {"program": (f.raylet_c, "start"), "options": ("--require-efa",)}
-    node = f.launch_node(ip="127.0.44.21", env={"RC_DOCTOR_ROOT": root}, **how)
+    node = f.launch_node(ip=f"{NET}.21", env={"RC_DOCTOR_ROOT": root}, **how)
     began = time.monotonic()
     wait_for(lambda: node.process.poll() is not None, 30, "raylet-c start gives up")
     expect(node.process.poll() == 1 and "EFA is required" in node.output and "libnccl-net.so" in node.output, node.output[-1500:])
     expect(time.monotonic() - began < 10, "raylet-c start took long")
-    node = f.launch_node(ip="127.0.44.22", **how)
+    node = f.launch_node(ip=f"{NET}.22", **how)
     wait_for(lambda: node.process.poll() is not None, 30, "raylet-c start gives up")
     expect("this machine has no EFA device" in node.output, node.output[-1500:])
 
@@ -142,4 +172,13 @@ def locked_memory(f: Field):
     expect("ulimit -l unlimited" in lines["locked_memory"]["cure"], str(lines["locked_memory"]))
 
 
-run(plain, with_efa, without_its_parts, locked_memory)
+def ray_train(f: Field):
+    """The same under Ray Train."""
+    f.start_head()
+    f.start_node()
+    t = Trained(f, how=RAY_TRAIN)
+    expect(len([line for line in t.lines if "training transport" in line]) == 1, f"not told once: {t.lines}")
+    expect(all(r["NCCL_SOCKET_IFNAME"] == "=lo" and r["GLOO_SOCKET_IFNAME"] == "lo" for r in t.ranks), str(t.ranks))
+
+
+run(plain, ray_train, with_efa, without_its_parts, locked_memory, limit=480)
