@@ -21,6 +21,8 @@ typedef struct rc_agent_ops {
 	size_t (*pids)(void *ctx, pid_t *ret, size_t room);
 	/* The runtime envs of this node, as a GetRuntimeEnvsInfoReply; limit < 0: all. */
 	void (*runtime_envs)(void *ctx, int64_t limit, rc_buf *out);
+	/* Starts the job agent unless it runs; false: there is none. Its port is ports.job_helper_port. */
+	bool (*want_jobs)(void *ctx);
 	/* Adds the daemon's own figures. */
 	void (*metrics)(void *ctx, rc_metrics *m);
 } rc_agent_ops;

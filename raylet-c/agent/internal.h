@@ -5,6 +5,7 @@
 #include "raylet-c/agent/agent.h"
 #include "raylet-c/agent/log_service.h"
 #include "raylet-c/agent/profiler.h"
+#include "raylet-c/agent/relay.h"
 #include "raylet-c/agent/sample.h"
 #include "raylet-c/agent/series.h"
 #include "raylet-c/base/http_server.h"
@@ -22,6 +23,7 @@ struct rc_agent {
 	rc_profiler *profiler;
 	rc__sampling *sampling;   /* statistics.c */
 	rc_timer *sample_timer;
+	rc_relays *relays;        /* to the job agent */
 	bool publishing;          /* the head has not taken the last statistics yet */
 };
 

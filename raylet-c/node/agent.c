@@ -36,7 +36,13 @@ static void runtime_envs(void *ctx, int64_t limit, rc_buf *out)
 	rc_runtime_envs_pack(((const rc_daemon *)ctx)->runtime_envs, limit, out);
 }
 
-static const rc_agent_ops ops = { .runtime_envs = runtime_envs, .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
+static bool want_jobs(void *ctx)
+{
+	rc_daemon *n = ctx;
+	return n->agents && rc_agents_want_jobs(n->agents);
+}
+
+static const rc_agent_ops ops = { .want_jobs = want_jobs, .runtime_envs = runtime_envs, .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
 
 bool rc_daemon_wants_native_agent(void)
 {
