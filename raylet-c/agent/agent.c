@@ -207,6 +207,7 @@ rc_agent *rc_agent_create(const rc_agent_options *o, rc_error *error)
 void rc_agent_alive(rc_agent *a)
 {
 	put_addresses(a);
+	rc__agent_logs_start(a);
 	rc__agent_statistics_start(a);
 }
 
@@ -219,6 +220,8 @@ void rc_agent_destroy(rc_agent *a)
 	rc_http_server_destroy(a->metrics);
 	rc_http_server_destroy(a->runtime_envs);
 	rc_relays_destroy(a->relays);
+	rc_log_tail_destroy(a->tail);
+	a->tail = NULL;
 	rc_profiler_destroy(a->profiler);
 	rc_log_service_destroy(a->logs);
 	rc_series_destroy(a->series);

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "raylet-c/base/choices.h"
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/version.h"
 #include "raylet-c/cli/versions.h"
@@ -727,7 +728,7 @@ int main(int argc, char **argv)
 	rc_list_init(&n.failure_list);
 	n.failures = rc_map_create();
 	n.node_id = rc_id_from_hex(o->node_id);
-	n.native_agent = rc_daemon_wants_native_agent();
+	n.native_agent = rc_choice_native_agent();
 	if (rc_log_redirect(*o->stdout_filepath ? o->stdout_filepath : NULL, *o->stderr_filepath ? o->stderr_filepath : NULL, &e) ||
 	    (n.node_id.n != RC_NODE_ID && rc_fail(&e, RC_E_INVALID, "--node_id=%s: 56 hex digits are needed", o->node_id)) ||
 	    rc_guardian_start(argc, argv, &e)) {
