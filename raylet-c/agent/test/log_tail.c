@@ -75,6 +75,7 @@ static void of_own_workers(void)
 	write_to("worker-bb-01000000-12.err", 0, "two\r\n");
 	write_to("worker-cc-01000000-13.out", 0, "not ours\n");
 	rc_log_tail_worker(tail, 11);
+	lines(1);
 	rc_log_tail_worker(tail, 12);
 	CHECK_STR("11/01000000/out//f:one\n12/01000000/err//:two\n", lines(2));
 	write_to("worker-aa-01000000-11.out", O_APPEND, "three\n:actor_name:A\nfour\n:task_name:A.g\nfive\n\nend\n");
