@@ -196,6 +196,7 @@ rc_agent *rc_agent_create(const rc_agent_options *o, rc_error *error)
 	a->logs = rc_log_service_create(o->loop, o->dialect, o->log_dir);
 	a->profiler = rc_profiler_create(&(rc_profiler_options){ .loop = o->loop, .procs = o->procs, .dialect = o->dialect, .log_dir = o->log_dir,
 	                                                         .python_command = o->python_command, .is_ours = is_ours, .ctx = a });
+	a->relays = rc_relays_create(o->loop, o->node_ip, o->ports.job_helper_port, o->ops->want_jobs, o->ctx);
 	if (rc__agent_pages_open(a, error)) {
 		rc_agent_destroy(a);
 		return NULL;
@@ -206,6 +207,7 @@ rc_agent *rc_agent_create(const rc_agent_options *o, rc_error *error)
 void rc_agent_alive(rc_agent *a)
 {
 	put_addresses(a);
+	rc__agent_logs_start(a);
 	rc__agent_statistics_start(a);
 }
 
@@ -217,6 +219,9 @@ void rc_agent_destroy(rc_agent *a)
 	rc_http_server_destroy(a->pages);
 	rc_http_server_destroy(a->metrics);
 	rc_http_server_destroy(a->runtime_envs);
+	rc_relays_destroy(a->relays);
+	rc_log_tail_destroy(a->tail);
+	a->tail = NULL;
 	rc_profiler_destroy(a->profiler);
 	rc_log_service_destroy(a->logs);
 	rc_series_destroy(a->series);

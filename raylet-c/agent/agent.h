@@ -21,6 +21,8 @@ typedef struct rc_agent_ops {
 	size_t (*pids)(void *ctx, pid_t *ret, size_t room);
 	/* The runtime envs of this node, as a GetRuntimeEnvsInfoReply; limit < 0: all. */
 	void (*runtime_envs)(void *ctx, int64_t limit, rc_buf *out);
+	/* Starts the job agent unless it runs; false: there is none. Its port is ports.job_helper_port. */
+	bool (*want_jobs)(void *ctx);
 	/* Adds the daemon's own figures. */
 	void (*metrics)(void *ctx, rc_metrics *m);
 } rc_agent_ops;
@@ -44,6 +46,8 @@ typedef struct rc_agent_options { /* strings are borrowed: they must outlive the
 rc_agent *rc_agent_create(const rc_agent_options *options, rc_error *error);
 /* The node is registered: addresses go to the head's key-value store, statistics are published. */
 void rc_agent_alive(rc_agent *a);
+/* A worker of this node has registered. */
+void rc_agent_worker(rc_agent *a, pid_t pid);
 /* Before rc_gcs_destroy and rc_rpc_destroy. NULL is fine. */
 void rc_agent_destroy(rc_agent *a);
 

@@ -4,7 +4,9 @@
 
 #include "raylet-c/agent/agent.h"
 #include "raylet-c/agent/log_service.h"
+#include "raylet-c/agent/log_tail.h"
 #include "raylet-c/agent/profiler.h"
+#include "raylet-c/agent/relay.h"
 #include "raylet-c/agent/sample.h"
 #include "raylet-c/agent/series.h"
 #include "raylet-c/base/http_server.h"
@@ -22,12 +24,17 @@ struct rc_agent {
 	rc_profiler *profiler;
 	rc__sampling *sampling;   /* statistics.c */
 	rc_timer *sample_timer;
+	rc_log_tail *tail;        /* NULL: somebody else sends logs to drivers */
+	rc_relays *relays;        /* to the job agent */
 	bool publishing;          /* the head has not taken the last statistics yet */
 };
 
 /* statistics.c: samples, and what is made of them */
 void rc__agent_statistics_start(rc_agent *a);
 void rc__agent_statistics_end(rc_agent *a);
+
+/* driver_logs.c */
+void rc__agent_logs_start(rc_agent *a); /* when the environment asks for it */
 
 /* pages.c */
 int rc__agent_pages_open(rc_agent *a, rc_error *error) RC_WARN_UNUSED;

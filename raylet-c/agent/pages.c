@@ -4,6 +4,7 @@
  * | agent | /api/local_raylet_healthz | "success", or 503 and why |
  * | agent | /api/healthz (2.60.0) | the same of raylet and GCS, of which a worker node has none |
  * | agent | /logs, /logs/... | the log folder: an index of a folder, or a file |
+ * | agent | /api/job_agent/... | handed on to the job agent, a process that runs when it is wanted |
  * | metrics | /metrics, / | Prometheus' text |
  * | runtime-env agent | POST /get_runtime_envs_info | the envs of this node, for the state API |
  *
@@ -22,7 +23,7 @@
 #include "raylet-c/agent/text.h"
 #include "raylet-c/base/log.h"
 
-enum { MAX_BODY = 1 << 20, RAYLET_TTL_MS = 1000 };
+enum { MAX_BODY = 16 << 20 /* a job's request may be large */, RAYLET_TTL_MS = 1000 };
 
 /* ---- who may ask ---- */
 
@@ -177,6 +178,8 @@ static void serve_page(void *ctx, rc_http_call *c)
 		health(a, c);
 	else if (is_all)
 		all_health(a, c);
+	else if (!strncmp(path, "/api/job_agent/", 15))
+		rc_relay(a->relays, c);
 	else if (get && !strcmp(path, "/logs"))
 		logs(a, c, "");
 	else if (get && !strncmp(path, "/logs/", 6))

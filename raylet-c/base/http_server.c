@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -60,6 +61,11 @@ struct rc_http_call { /* one a connection: the connection itself */
 };
 
 static void parse(rc_http_call *c);
+
+static int dup_cloexec(int fd)
+{
+	return fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
 
 /* ---- the end of a connection ---- */
 
@@ -229,6 +235,23 @@ void rc_http_answer_file(rc_http_call *c, const char *type, int fd, uint64_t siz
 		close(fd);
 	}
 	end_answer(c);
+}
+
+int rc_http_call_take(rc_http_call *c, rc_buf *ret_came)
+{
+	int fd = -1;
+	*ret_came = (rc_buf){ 0 };
+	if (c->server) {
+		fd = dup_cloexec(c->fd);
+		*ret_came = c->request.in;
+		c->request.in = (rc_buf){ 0 };
+	}
+	c->with_user = false;
+	if (c->server)
+		drop(c); /* its descriptor; the connection lives by ours */
+	else
+		let_go(c);
+	return fd;
 }
 
 /* ---- reading ---- */

@@ -32,5 +32,8 @@ void rc_http_answer_text(rc_http_call *c, int status, const char *format, ...) _
 /* The first `size` bytes of a file, read piece by piece on the pool; takes the descriptor. A file that turns out shorter ends
  * the connection. */
 void rc_http_answer_file(rc_http_call *c, const char *type, int fd, uint64_t size);
+/* Instead of an answer: the connection itself, for somebody who speaks HTTP on it from here on. The descriptor (non-blocking) is the
+ * caller's, and so are the bytes that came so far, from the first one of this request. -1: the peer has left. The call is gone. */
+int rc_http_call_take(rc_http_call *c, rc_buf *ret_came);
 
 #endif

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "raylet-c/base/choices.h"
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/machine.h"
 #include "raylet-c/cli/address.h"
@@ -385,7 +386,7 @@ static void decide_commands(start *s)
 static pid_t start_child(start *s, char **words, const char *out, const char *err, rc_error *error)
 {
 	char *mark = rc_sprintf(RC_STARTED_VARIABLE "=%s", s->plan.node_id);
-	const char *env[5] = { "RAY_CLIENT_MODE=0", mark };
+	const char *env[7] = { "RAY_CLIENT_MODE=0", mark };
 	rc_child_spec spec = { .words = words, .env = env, .out = *out != '\0' ? out : NULL, .err = *err != '\0' ? err : NULL, .die_with_us = s->options.block };
 	size_t n = 2;
 	pid_t pid;
@@ -396,6 +397,8 @@ static pid_t start_child(start *s, char **words, const char *out, const char *er
 		env[n++] = "RAY_LD_PRELOAD_ON_WORKERS=0";
 	if (!s->plan.v235 && !s->plan.redirect)
 		env[n++] = "RAY_LOG_TO_STDERR=1";
+	if (s->options.log_monitor && rc_choice_native_agent())
+		env[n++] = RC_CHOICE_LOG_TAIL;
 	pid = rc_child_start(&spec, error);
 	rc_words_free(words);
 	free(mark);
@@ -408,7 +411,7 @@ static int start_log_monitor(start *s, rc_error *error)
 	const char *out = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null";
 	const char *err = !p->redirect ? "" : p->v235 ? p->monitor_err : "/dev/null";
 
-	if (!s->options.log_monitor)
+	if (!s->options.log_monitor || rc_choice_native_agent()) /* the daemon does that too */
 		return 0;
 	s->monitor = start_child(s, rc_plan_log_monitor_words(p), out, err, error);
 	if (s->monitor > 0)

@@ -1,10 +1,6 @@
 /* The native agent in the daemon: what it may ask about the node. RAYLET_C_AGENT in the node's environment chooses: native, or
  * stock for Ray's own agent process. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "raylet-c/agent/agent.h"
-#include "raylet-c/base/log.h"
 #include "raylet-c/node/node.h"
 
 static const char *unwell(void *ctx)
@@ -36,15 +32,13 @@ static void runtime_envs(void *ctx, int64_t limit, rc_buf *out)
 	rc_runtime_envs_pack(((const rc_daemon *)ctx)->runtime_envs, limit, out);
 }
 
-static const rc_agent_ops ops = { .runtime_envs = runtime_envs, .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
-
-bool rc_daemon_wants_native_agent(void)
+static bool want_jobs(void *ctx)
 {
-	const char *which = getenv("RAYLET_C_AGENT");
-	if (which && strcmp(which, "native") != 0 && strcmp(which, "stock") != 0)
-		rc_warn("RAYLET_C_AGENT=%s is neither native nor stock: it is passed over", which);
-	return which && !strcmp(which, "native");
+	rc_daemon *n = ctx;
+	return n->agents && rc_agents_want_jobs(n->agents);
 }
+
+static const rc_agent_ops ops = { .want_jobs = want_jobs, .runtime_envs = runtime_envs, .unwell = unwell, .pids = pids, .metrics = rc_metrics_add };
 
 int rc_daemon_agent_create(rc_daemon *n, rc_error *error)
 {

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "raylet-c/base/choices.h"
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/version.h"
 #include "raylet-c/cli/versions.h"
@@ -472,6 +473,9 @@ static rc_agents_options agents_options(rc_daemon *n)
 		.dashboard_agent_command = n->options.dashboard_agent_command,
 		.runtime_env_agent_command = n->options.runtime_env_agent_command,
 		.native = n->native_agent,
+		.session_name = n->options.session_name,
+		.gcs_address = n->options.gcs_address,
+		.cluster_id = n->options.cluster_id,
 		.runtime_env_busy = runtime_env_busy,
 		.session_dir = n->options.session_dir,
 		.log_dir = n->options.log_dir,
@@ -745,7 +749,7 @@ int main(int argc, char **argv)
 	rc_list_init(&n.failure_list);
 	n.failures = rc_map_create();
 	n.node_id = rc_id_from_hex(o->node_id);
-	n.native_agent = rc_daemon_wants_native_agent();
+	n.native_agent = rc_choice_native_agent();
 	if (rc_log_redirect(*o->stdout_filepath ? o->stdout_filepath : NULL, *o->stderr_filepath ? o->stderr_filepath : NULL, &e) ||
 	    (n.node_id.n != RC_NODE_ID && rc_fail(&e, RC_E_INVALID, "--node_id=%s: 56 hex digits are needed", o->node_id)) ||
 	    rc_guardian_start(argc, argv, &e)) {

@@ -190,7 +190,6 @@ void rc_memory_check(void *n);
 /* metrics.c */
 void rc_metrics_report(void *n); /* to Ray's own agent */
 /* agent.c: the native agent's questions about the node, and its ports */
-bool rc_daemon_wants_native_agent(void); /* RAYLET_C_AGENT */
 int rc_daemon_agent_create(rc_daemon *n, rc_error *error);
 /* metrics.c: the daemon's figures into a report; n is the rc_daemon */
 void rc_metrics_add(void *n, rc_metrics *m);

@@ -194,6 +194,8 @@ void rc_worker_registered(rc_client *c, rc_worker *w)
 {
 	c->worker = w;
 	rc_worker_note_of(w);
+	if (c->node->agent && w->pid > 0)
+		rc_agent_worker(c->node->agent, w->pid);
 }
 
 void rc_worker_goodbye(rc_client *c, int type, rc_view detail, rc_view exception)

@@ -20,6 +20,7 @@
 
 #include "raylet-c/base/log.h"
 #include "raylet-c/procs/command.h"
+#include "raylet-c/procs/gen/job_agent_py.h"
 #include "raylet-c/procs/ports.h"
 
 enum { BUSY_MS = 50, RUNTIME_ENV_DELAY_MS = 500, DASHBOARD_DELAY_MS = 1500, BACKOFF_FIRST_MS = 1000, BACKOFF_MOST_MS = 30000, LONG_LIFE_MS = 60000 };
@@ -39,7 +40,7 @@ struct rc_agents {
 	rc_loop *loop;
 	rc_procs *procs;
 	rc_words env;
-	helper dashboard, runtime_env;
+	helper dashboard, runtime_env, jobs;
 	bool (*busy)(void *arg), (*runtime_env_busy)(void *arg);
 	void *busy_arg;
 	bool native;            /* the runtime-env agent runs when it is wanted */
@@ -200,7 +201,7 @@ static bool has_word(const rc_words *w, const char *word)
 
 int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_error *error)
 {
-	rc_agent_ports ports = { -1, -1, -1, -1, -1 };
+	rc_agent_ports ports = { -1, -1, -1, -1, -1, -1 };
 	const wanted of_dashboard[] = {
 		{ is_235(o->dialect) ? "--dashboard-agent-port" : "--grpc-port", "--dashboard-agent-grpc-port", &ports.metrics_agent_port },
 		{ "--metrics-export-port", "--metrics-export-port", &ports.metrics_export_port },
@@ -223,8 +224,13 @@ int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_e
 			rc = choose(&runtime_env, &of_runtime_env, o, taken, &n_taken, error);
 	}
 	ports.runtime_env_helper_port = ports.runtime_env_agent_port;
-	if (rc == 0 && o->native && ports.runtime_env_agent_port > 0 && (ports.runtime_env_helper_port = pick(o->node_ip, taken, n_taken)) < 0)
-		rc = rc_fail(error, RC_E_FULL, "no free port was found for the runtime-env agent");
+	int *const own[] = { &ports.runtime_env_helper_port, &ports.job_helper_port };
+	for (size_t i = 0; rc == 0 && o->native && i < 2; i++) {
+		*own[i] = pick(o->node_ip, taken, n_taken);
+		taken[n_taken++] = *own[i];
+		if (*own[i] < 0)
+			rc = rc_fail(error, RC_E_FULL, "no free port was found for the %s", i ? "job agent" : "runtime-env agent");
+	}
 	if (has_word(&dashboard, "--minimal") && !is_235(o->dialect))
 		ports.metrics_agent_port = ports.metrics_export_port = ports.dashboard_agent_listen_port = -1;
 	rc_words_free(&dashboard);
@@ -270,7 +276,7 @@ static void start_later(helper *h, unsigned delay_ms)
 
 static void check_stopped(rc_agents *a)
 {
-	if (!a->stopping || !a->stopped || a->dashboard.process || a->runtime_env.process)
+	if (!a->stopping || !a->stopped || a->dashboard.process || a->runtime_env.process || a->jobs.process)
 		return;
 	rc_timer_stop(a->stop_timer);
 	a->stop_timer = NULL;
@@ -295,7 +301,7 @@ static void helper_exited(void *arg, rc_process *p, int status)
 	h->process = NULL;
 	if (h->owner->stopping)
 		check_stopped(h->owner);
-	else if (h->owner->native && !h->owner->runtime_env_busy(h->owner->busy_arg))
+	else if (h == &h->owner->jobs || (h->owner->native && !h->owner->runtime_env_busy(h->owner->busy_arg)))
 		rc_info("the %s has ended (%s)", h->name, rc_exit_text(status, text));
 	else if (!rc_procs_ending(h->owner->procs))
 		again(h, rc_exit_text(status, text));
@@ -340,6 +346,14 @@ void rc_agents_want_runtime_env(rc_agents *a)
 		start_helper(h);
 }
 
+bool rc_agents_want_jobs(rc_agents *a)
+{
+	helper *h = &a->jobs;
+	if (!h->process && !h->timer && !a->stopping && h->argv.n)
+		start_helper(h);
+	return h->argv.n > 0;
+}
+
 void rc_agents_runtime_env_answered(rc_agents *a)
 {
 	if (a->port_file && a->port_file_changed)
@@ -376,6 +390,23 @@ static void make_command(helper *h, rc_agents *a, const char *name, const char *
 	}
 }
 
+/* The interpreter is that of the command for Ray's own dashboard agent. */
+static void make_job_command(rc_agents *a, const rc_agents_options *o, int port)
+{
+	helper *h = &a->jobs;
+	char text[16];
+	h->owner = a;
+	h->name = "job agent";
+	h->backoff_ms = BACKOFF_FIRST_MS;
+	if (!a->dashboard.argv.n || port <= 0)
+		return;
+	snprintf(text, sizeof(text), "%d", port);
+	const char *const words[] = { a->dashboard.argv.v[0], "-u", "-c", rc_job_agent_source, o->node_ip, text, o->gcs_address, o->log_dir, o->session_name,
+		                      o->cluster_id };
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		rc_words_add_copy(&h->argv, words[i] ? words[i] : "");
+}
+
 rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_agent_ports *ports)
 {
 	rc_agents *a = rc_alloc(sizeof(*a));
@@ -404,6 +435,7 @@ rc_agents *rc_agents_start(rc_loop *loop, const rc_agents_options *o, const rc_a
 	rc_env_set(&a->env, "RAY_RAYLET_PID", pid);
 	rc_env_set(&a->env, "RAY_enable_pipe_based_agent_to_parent_health_check", "1");
 	if (o->native) {
+		make_job_command(a, o, ports->job_helper_port);
 		rc_words_free(&a->dashboard.argv);
 		a->native = true;
 		a->runtime_env_busy = o->runtime_env_busy;
@@ -424,6 +456,8 @@ static void stop_timed_out(void *arg)
 		rc_process_kill(a->dashboard.process);
 	if (a->runtime_env.process)
 		rc_process_kill(a->runtime_env.process);
+	if (a->jobs.process)
+		rc_process_kill(a->jobs.process);
 }
 
 void rc_agents_stop(rc_agents *a, unsigned grace_ms, rc_task_fn fn, void *arg)
@@ -433,12 +467,12 @@ void rc_agents_stop(rc_agents *a, unsigned grace_ms, rc_task_fn fn, void *arg)
 	a->stopped_arg = arg;
 	rc_timer_stop(a->busy_timer);
 	a->busy_timer = NULL;
-	helper *const both[] = { &a->dashboard, &a->runtime_env };
-	for (int i = 0; i < 2; i++) {
-		rc_timer_stop(both[i]->timer);
-		both[i]->timer = NULL;
-		if (both[i]->process)
-			rc_process_signal(both[i]->process, SIGTERM);
+	helper *const all[] = { &a->dashboard, &a->runtime_env, &a->jobs };
+	for (int i = 0; i < 3; i++) {
+		rc_timer_stop(all[i]->timer);
+		all[i]->timer = NULL;
+		if (all[i]->process)
+			rc_process_signal(all[i]->process, SIGTERM);
 	}
 	a->stop_timer = rc_timer_start(a->loop, grace_ms, 0, stop_timed_out, a);
 	check_stopped(a);
@@ -448,12 +482,12 @@ void rc_agents_destroy(rc_agents *a)
 {
 	if (!a)
 		return;
-	helper *const both[] = { &a->dashboard, &a->runtime_env };
-	for (int i = 0; i < 2; i++) {
-		rc_timer_stop(both[i]->timer);
-		if (both[i]->process)
-			rc_process_set_exited(both[i]->process, NULL, NULL);
-		rc_words_free(&both[i]->argv);
+	helper *const all[] = { &a->dashboard, &a->runtime_env, &a->jobs };
+	for (int i = 0; i < 3; i++) {
+		rc_timer_stop(all[i]->timer);
+		if (all[i]->process)
+			rc_process_set_exited(all[i]->process, NULL, NULL);
+		rc_words_free(&all[i]->argv);
 	}
 	rc_timer_stop(a->busy_timer);
 	rc_timer_stop(a->stop_timer);

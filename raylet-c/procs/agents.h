@@ -1,4 +1,5 @@
-/* The node's helper processes: dashboard agent and runtime-env agent, from the commands in the daemon's flags.
+/* The node's helper processes: dashboard agent and runtime-env agent, from the commands in the daemon's flags; with the native
+ * agent the latter and the job agent (python/raylet_c/job_agent.py), each when it is wanted.
  *
  * Stock's contract (2.35.0 and 2.60.0): environment + RAY_NODE_ID, RAY_RAYLET_PID and
  * RAY_enable_pipe_based_agent_to_parent_health_check=1, stdin a pipe held by the daemon, 2.35.0: "--agent-id N" at the end.
@@ -18,6 +19,7 @@ typedef struct rc_agents rc_agents;
 typedef struct rc_agent_ports {
 	int metrics_agent_port;  /* gRPC of the dashboard agent: --dashboard-agent-port (2.35.0), --grpc-port (2.60.0) */
 	int metrics_export_port, dashboard_agent_listen_port, runtime_env_agent_port;
+	int job_helper_port;         /* of the job agent; -1: there is none */
 	int runtime_env_helper_port; /* where the runtime-env agent listens: the same, or its own when the daemon has that one */
 } rc_agent_ports;
 
@@ -29,7 +31,7 @@ typedef struct rc_agents_options {
 	 * second is run when it is wanted (rc_agents_want_runtime_env), on a port of its own, until it was idle for a minute. */
 	bool native;
 	bool (*runtime_env_busy)(void *arg); /* with native: it is still needed */
-	const char *session_dir, *log_dir;
+	const char *session_dir, *log_dir, *session_name, *gcs_address, *cluster_id;
 	const char *node_ip;
 	rc_id node_id;
 	int node_manager_port;
@@ -48,6 +50,8 @@ void rc_agents_stop(rc_agents *a, unsigned grace_ms, rc_task_fn fn, void *arg);
 void rc_agents_destroy(rc_agents *a);   /* NULL is fine */
 /* With native: starts the runtime-env agent unless it runs. */
 void rc_agents_want_runtime_env(rc_agents *a);
+/* With native: starts the job agent unless it runs; it ends by itself. False: there is none. */
+bool rc_agents_want_jobs(rc_agents *a);
 /* With native: it has answered, so it is up, and has written its own port into the port file of 2.60.0: ours goes there again. */
 void rc_agents_runtime_env_answered(rc_agents *a);
 pid_t rc_agents_dashboard_pid(const rc_agents *a); /* 0: not running now */

@@ -203,7 +203,7 @@ static void helpers_give_way(void)
 {
 	bool busy = true;
 	rc_agents_options o = options("2.35.0", "/bin/sh -c cat", "/bin/sh -c cat"); /* a shell takes further words: --agent-id */
-	rc_agent_ports p = { -1, -1, -1, -1, -1 };
+	rc_agent_ports p = { -1, -1, -1, -1, -1, -1 };
 	o.busy = is_busy;
 	o.busy_arg = &busy;
 	rc_agents *a = rc_agents_start(loop, &o, &p);
@@ -226,7 +226,7 @@ static void helpers_give_way(void)
 static void stubborn_helper_is_killed(void)
 {
 	rc_agents_options o = options("2.35.0", NULL, "/bin/sh -c \"trap '' TERM; while :; do sleep 0.05; done\"");
-	rc_agent_ports p = { -1, -1, -1, -1, -1 };
+	rc_agent_ports p = { -1, -1, -1, -1, -1, -1 };
 	rc_agents *a = rc_agents_start(loop, &o, &p);
 	run_for(700);
 	CHECK(rc_agents_runtime_env_pid(a) > 0);
