@@ -45,7 +45,18 @@ class Adamw(ctypes.Structure):
         + [("count", ctypes.c_size_t)]
         + [(name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")]
         + [(name, ctypes.c_void_p) for name in ("step_on_device", "grad_scale", "skip")]
-        + [("decoupled", ctypes.c_bool), ("maximize", ctypes.c_bool)]
+        + [(name, ctypes.c_bool) for name in ("decoupled", "maximize", "follow")]
+        + [("roots", ctypes.c_void_p)]
+    )
+
+
+class Sgd(ctypes.Structure):
+    _fields_ = (
+        [(name, ctypes.c_void_p) for name in ("param", "grad", "momentum_buffer", "cast")]
+        + [(name, ctypes.c_int) for name in ("param_type", "grad_type", "state_type", "cast_type")]
+        + [("count", ctypes.c_size_t)]
+        + [(name, ctypes.c_double) for name in ("lr", "momentum", "dampening", "weight_decay")]
+        + [(name, ctypes.c_bool) for name in ("first", "nesterov", "maximize", "follow")]
     )
 
 
@@ -61,6 +72,7 @@ SIGNATURES = {
     "rc_sum_squares": [P, P, I, Z, P, P],
     "rc_clip_coefficient": [P, P, F, P, P, P],
     "rc_adamw_step": [P, P, P],
+    "rc_sgd_step": [P, P, P],
     "rc_quantize": [P, I, Z, P, I, Z, P, P, P],
     "rc_dequantize": [P, I, Z, P, P, I, Z, B, F, P],
 }
@@ -130,6 +142,10 @@ def differing(want, got):
     if want.dtype.is_floating_point:
         other &= ~(want.isnan() & got.isnan())
     return int(other.sum()), other
+
+
+def follows(kind, cast):
+    return kind is torch.float32 and cast is not None and cast.dtype in (torch.bfloat16, torch.float16)
 
 
 def check_same(what, want, got):
@@ -271,11 +287,13 @@ class Check:
             placed = {name: self.put(x) for name, x in scalars.items()}
             for step in range(1, 4):
                 options = dict(step=step, decoupled=variant % 2 == 0, maximize=variant % 5 == 4, beta1=0.4 if variant % 4 == 3 else 0.9,
-                               weight_decay=0.1 if variant % 3 else 0.0)
+                               weight_decay=0.1 if variant % 3 else 0.0, follow=follows(kinds[0], cast))
                 for kernels, tensors, numbers in ((self.cpu, want, scalars), (self.fast, got, placed)):
                     tensors[1] = grads[step - 1] if kernels is self.cpu else self.put(grads[step - 1], offset)
                     numbers["step_on_device"].fill_(float(step))
                     numbers["skip"].fill_(float(step == 2))
+                    if options["follow"] and step == 3:
+                        tensors[4][::7] = 0.5  # somebody has written the parameters that follow
                     chosen = [name for i, name in enumerate(numbers) if variant >> i & 1]
                     self.adamw(kernels, tensors, **options, **{name: numbers[name] for name in chosen})
             for name, x, y in zip(("param", "grad", "exp_avg", "exp_avg_sq", "cast"), want, got):
@@ -285,6 +303,28 @@ class Check:
                 elif x is not None:
                     check_same("adamw variant %d %s: %s" % (variant, kinds, name), x, y)
             variant += 1
+
+    def test_sgd(self):
+        for variant, kinds in enumerate(itertools.product(FLOATS, FLOATS, FLOATS)):
+            count, offset = SIZES[variant % len(SIZES)], variant % 2
+            momentum = 0.9 if variant % 4 else 0.0
+            cast = torch.zeros(count, dtype=FLOATS[variant % 4]) if variant % 3 else None
+            want = [wild(count, kinds[0], self.generator), None, torch.zeros(count, dtype=kinds[2]) if momentum else None, cast]
+            got = [None if x is None else self.put(x, offset) for x in want]
+            for turn in range(3):
+                grad = wild(count, kinds[1], self.generator)
+                for kernels, tensors in ((self.cpu, want), (self.fast, got)):
+                    tensors[1] = grad if kernels is self.cpu else self.put(grad, offset)
+                    follow = follows(kinds[0], cast)
+                    if follow and turn == 2:
+                        tensors[3][::7] = 0.5
+                    step = Sgd(*[None if x is None else x.data_ptr() for x in tensors], CODES[kinds[0]], CODES[kinds[1]], CODES[kinds[2]],
+                               0 if cast is None else CODES[cast.dtype], count, 1e-2, momentum, 0.0 if variant % 2 else 0.1,
+                               0.1 if variant % 3 else 0.0, turn == 0, bool(momentum) and variant % 2 == 1, variant % 5 == 4, follow)
+                    kernels.sgd_step(ctypes.byref(step))
+            for name, x, y in zip(("param", "grad", "momentum_buffer", "cast"), want, got):
+                if x is not None:
+                    check_same("sgd variant %d %s: %s" % (variant, kinds, name), x, y)
 
     def test_adamw_is_torchs(self):
         optimizers = (torch.optim.AdamW, True), (torch.optim.Adam, False)

@@ -75,6 +75,8 @@ class _Step:
             with torch.cuda.stream(stream):
                 output = self.step(*args, **kwargs)
             torch.cuda.current_stream().wait_stream(stream)
+            for optimizer in self.optimizers:  # now, so that what is set up for it is set up before the capture
+                _make_capturable(optimizer)
             return output
         finally:
             hook.remove()
@@ -82,8 +84,6 @@ class _Step:
 
     def _capture(self, args, kwargs, signature):
         try:
-            for optimizer in self.optimizers:
-                _make_capturable(optimizer)
             self.args, self.kwargs = map_tensors(lambda t: t.clone(), (args, kwargs))
             self.tensors = list(tensors_in((self.args, self.kwargs)))
             self.signature = signature

@@ -134,6 +134,7 @@ class Plan:
     entries: List[Optional[Entry]]  # by parameter; None: frozen
     runs: List[Run]
     steps: Optional[torch.Tensor]  # one value per trained parameter, those of optimizer.state are views of it
+    firsts: Optional[torch.Tensor]  # where in steps those of the runs' first parameters are
     seen: Optional[torch.Tensor] = None  # steps after our last one (CPU); a load in place may have changed them
 
 
@@ -250,7 +251,9 @@ def _make_plan(optimizer, group, before: Optional[Plan], mastered: bool) -> Opti
             _stock[_base(optimizer)](optimizer, {**group, "params": new}, *[group["amsgrad"] if n == "amsgrad" else [] for n in names])
         for key in keys:
             _take(optimizer, run, key, [old.state(key) for old in before.runs] if before else [], mastered)
-    return Plan(keys, mastered, list(group["params"]), entries, runs, _make_steps(optimizer, runs, mastered))
+    steps = _make_steps(optimizer, runs, mastered)
+    firsts = None if steps is None else torch.tensor([run.at for run in runs], device=steps.device)
+    return Plan(keys, mastered, list(group["params"]), entries, runs, steps, firsts)
 
 
 def _counts(optimizer, trained) -> List[float]:
@@ -337,7 +340,7 @@ def _fill(optimizer, plan: Plan, lists) -> None:
     by_name = _arguments(optimizer, lists)
     if plan.steps is not None:
         if "step" in by_name:
-            by_name["step"] += plan.steps[[run.at for run in plan.runs]].unbind()  # copies, which torch's function counts up
+            by_name["step"] += plan.steps.index_select(0, plan.firsts).unbind()  # copies, which torch's function counts up
         plan.steps.add_(1)
         if getattr(optimizer, "found_inf", None) is not None:  # torch's fused function takes a step back that it leaves out
             plan.steps.sub_(optimizer.found_inf.to(plan.steps.device))
