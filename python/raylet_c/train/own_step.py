@@ -3,8 +3,9 @@
 torch's step hands lists of tensors to a function of its module (`torch.optim.adam.adam`, ...), which is looked up there at each call. Ours
 stands in its place and takes the lists that optim.py has marked as ours; all others, and what is not served, go on to torch's.
 
-On the CPU our step is taken only where its bits are torch's: each kind of step is tried once on some numbers, beside torch's function. On CUDA
-it stands for the default mode in f32, whose bits differ by rounding (torch's own modes differ among each other there, too).
+It is taken for f32; in 16 bits torch's fused step is as fast, and its default one rounds between operations. On the CPU only where its bits are
+torch's: each kind of step is tried once on some numbers, beside torch's function. On CUDA it stands for the default mode, whose bits differ by
+rounding (torch's own modes differ among each other there, too).
 """
 import ctypes
 import functools
@@ -130,6 +131,8 @@ def _serves(stock, lists, options, o):
     """Whether our step gives what torch's function would give for the lists; without masters."""
     params, grads = lists[:2]
     first = params[0]
+    if first.dtype is not torch.float32:
+        return False
     if options.get("grad_scale") is not None or options.get("found_inf") is not None or options.get("foreach") or unserved(options):
         return False
     states = lists[2:3] if o["sgd"] else lists[2:4]
@@ -137,7 +140,7 @@ def _serves(stock, lists, options, o):
         return False
     if first.device.type == "cpu":
         return _same_bits(stock, params, options, o)
-    return first.device.type == "cuda" and first.dtype is torch.float32 and options.get("fused") is None and options.get("foreach") is None
+    return first.device.type == "cuda" and options.get("fused") is None and options.get("foreach") is None
 
 
 def _unscaled(grads, options):
