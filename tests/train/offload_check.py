@@ -1,5 +1,5 @@
-"""fully_shard with CPUOffloadPolicy on GPUs: against torch's own in the same process, device memory, and pinned memory, which goes with the model.
-For 1 GPU or more:
+"""fully_shard with CPUOffloadPolicy on GPUs: against torch's own in the same process, device memory, and pinned memory, which goes with the
+model. For 1 GPU or more:
 
     torchrun --nproc-per-node 1 tests/train/offload_check.py [--width 1024] [--layers 8]
 

@@ -1,5 +1,5 @@
-"""Memory of the host that a GPU reads and writes (pinned). It goes back to the system with the last tensor in it; torch's own allocator keeps
-what it has pinned until the process ends."""
+"""Memory of the host that a GPU reads and writes (pinned). It goes back to the system with the last tensor in it; torch's own allocator
+keeps what it has pinned until the process ends."""
 import mmap
 
 import torch

@@ -98,8 +98,8 @@ class Unit:
 
 
 class Model:
-    """units: in the order of their definition. levels: a levels.Levels. offload: on a GPU, shards and their gradients lie in memory of the host,
-    where optimizers step them. face: has unit_reduce(model, unit), which calls
+    """units: in the order of their definition. levels: a levels.Levels. offload: on a GPU, shards and their gradients lie in memory of the
+    host, where optimizers step them. face: has unit_reduce(model, unit), which calls
     Model.reduce with the rule of the face, unit_done(model, unit) after each unit's backward, and backward_done(model) after the last."""
 
     def __init__(self, device: torch.device, levels, specs: List[UnitSpec], face, offload: bool = False):
@@ -464,7 +464,8 @@ class Model:
             unit.grad.zero_()
         if unit.own_bucket:
             packed = torch.empty(unit.grad_chunk * self.ranks, dtype=dtype, device=self.device)
-            reduced = torch.empty(unit.grad_chunk if add or self.offload or dtype != unit.spec.dtype else 0, dtype=dtype, device=self.device)
+            wanted = add or self.offload or dtype != unit.spec.dtype
+            reduced = torch.empty(unit.grad_chunk if wanted else 0, dtype=dtype, device=self.device)
             self.engine.set_bucket(unit.first_bucket, packed.data_ptr(), packed.nbytes, reduced.data_ptr(), reduced.nbytes)
             unit.kept += [packed, reduced]
         self.engine.reduce(unit.index, str(dtype), mean, before, after, replicate, unit.grad.data_ptr(), add, grads)
