@@ -2,6 +2,7 @@
 
     python tests/train/fsdp2_test.py [TEXT]      only cases whose name holds TEXT
 """
+import functools
 import sys
 
 import torch
@@ -88,11 +89,12 @@ def build(kind):
 
 
 def train(kind="plain", steps=4, bf16=False, mp=None, reshard=True, checkpoint=False, clip=None, accumulate=1, optimizer="adamw", nested=False,
-          set_to_none=True, eval_between=False):
+          set_to_none=True, eval_between=False, offload=False):
     import torch.distributed as dist
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard as shard
     from torch.distributed.tensor import DTensor
 
+    fully_shard = functools.partial(shard, offload_policy=CPUOffloadPolicy(pin_memory=False)) if offload else shard
     rank = dist.get_rank()
     model, layers = build(kind)
     if bf16:
@@ -198,6 +200,8 @@ CASES = [
     ("frozen embedding", dict(kind="frozen_embed")),
     ("bf16 weights", dict(bf16=True)),
     ("bf16 mixed", dict(mp=dict(param_dtype="bfloat16"))),
+    ("CPU offload, which moves nothing here", dict(offload=True)),
+    ("CPU offload, bf16 mixed, two passes", dict(offload=True, mp=dict(param_dtype="bfloat16", reduce_dtype="float32"), accumulate=2)),
     ("bf16 mixed, f32 reduce", dict(mp=dict(param_dtype="bfloat16", reduce_dtype="float32"))),
     ("f32, bf16 reduce, output type", dict(mp=dict(reduce_dtype="bfloat16", output_dtype="bfloat16"))),
     ("not resharded after forward", dict(reshard=False)),

@@ -1,5 +1,5 @@
-"""The kernels' optimizer steps: FSDP1's parameters against torch's own, and float32 masters of bf16 parameters, with either FSDP, against masters that are
-kept and stepped by hand over torch's own FSDP.
+"""The kernels' optimizer steps: FSDP1's parameters against torch's own, and float32 masters of bf16 parameters, with either FSDP, against
+masters that are kept and stepped by hand over torch's own FSDP.
 
     python tests/train/own_step_test.py [TEXT]      only cases whose name holds TEXT
 """
@@ -17,7 +17,8 @@ class ByHand:
     """Masters as a user would keep them. Steps in f32, written out."""
 
     def __init__(self, params, kind, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=None, momentum=0, nesterov=False):
-        self.params, self.kind, self.lr, self.betas, self.eps, self.momentum, self.nesterov = list(params), kind, lr, betas, eps, momentum, nesterov
+        self.params, self.kind, self.lr, self.betas, self.eps = list(params), kind, lr, betas, eps
+        self.momentum, self.nesterov = momentum, nesterov
         self.decay = weight_decay if weight_decay is not None else 0.01 if kind == "adamw" else 0.0
         self.states = {}
 
@@ -124,7 +125,8 @@ def train(face, optimizer="adamw", kind="plain", options=None, masters=True, eve
         if ours.installed():
             assert ("master" in kinds) == masters and dtypes <= {torch.float32}, (kinds, dtypes)
             assert counted.end() == steps, "not all steps were our kernels'"
-            assert all(v.dtype is (torch.bfloat16 if masters else torch.float32) for v in model.state_dict().values() if v.is_floating_point())
+            dtype = torch.bfloat16 if masters else torch.float32
+            assert all(v.dtype is dtype for v in model.state_dict().values() if v.is_floating_point())
     return result
 
 

@@ -78,6 +78,10 @@ int rc_engine_create(const rc_engine_config *config, rc_engine **ret, rc_error *
 		rc_fail(error, RC_E_INVALID, "an engine has communicators for gathers and reductions; what is quantised or kept in a node has two levels");
 		goto fail;
 	}
+	if (config->host && (!e->gpu || e->two_levels)) {
+		rc_fail(error, RC_E_INVALID, "shards on the host are for a GPU and one level");
+		goto fail;
+	}
 	if (config->quant.reduce && config->replicate) {
 		rc_fail(error, RC_E_INVALID, "quantised sums are not replicated");
 		goto fail;
@@ -396,7 +400,7 @@ int rc_engine_begin(rc_engine *e, bool same, rc_stream compute, rc_error *error)
 static int gather_direct(rc_engine *e, rc__unit *u, rc_tag tag, rc_error *error)
 {
 	size_t element = rc_dtype_size(u->gather_type), shard_element = rc_dtype_size(u->shard_type);
-	bool cast = u->shard_type != u->gather_type;
+	bool cast = u->shard_type != u->gather_type || e->config.host; /* first to its place, sent from there */
 	size_t rank = (size_t)rc_comm_rank(e->config.gather);
 
 	for (size_t i = 0; cast && i < u->count; i++) {
@@ -425,7 +429,7 @@ static int gather_staged(rc_engine *e, rc__unit *u, rc_tag tag, rc_error *error)
 	size_t element = rc_dtype_size(u->gather_type);
 	const void *send = u->shard;
 
-	if (u->shard_type != u->gather_type) {
+	if (u->shard_type != u->gather_type || e->config.host) {
 		char *own = (char *)e->config.staging + (size_t)rc_comm_rank(e->config.gather) * u->chunk * element;
 
 		if (rc_cast(e->kernels, u->shard, u->shard_type, own, u->gather_type, u->chunk, e->gather_stream, error))
@@ -608,7 +612,7 @@ int rc_engine_reduce(rc_engine *e, int index, const void *const *grads, rc_dtype
 		return 0;
 	b = &e->buckets[u->first_bucket];
 	b = &e->buckets[u->first_bucket + (int)(b->next++ % (unsigned)u->bucket_count)];
-	direct = !add && sum_type == u->shard_type;
+	direct = !add && sum_type == u->shard_type && !e->config.host;
 	if ((size_t)e->ranks * u->grad_chunk * element > b->packed_bytes ||
 	    (!direct && !quantised && u->grad_chunk * element > b->reduced_bytes))
 		return rc_fail(error, RC_E_INVALID, "the gradients of unit %s, %zu bytes for each of %d ranks, do not fit a bucket of %zu", u->name,

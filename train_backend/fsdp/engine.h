@@ -42,6 +42,7 @@ typedef struct rc_engine_config {
 	bool secondary;          /* two levels only: every unit gets memory by rc_engine_set_secondary */
 	void *staging;      /* GPU: room for the largest [ranks][chunk] of a unit that is gathered through it; else NULL */
 	size_t staging_bytes;
+	bool host;          /* GPU, one level: shards and their gradients lie in pinned memory of the host (CPU offload) */
 } rc_engine_config;
 
 typedef struct rc_unit_spec {

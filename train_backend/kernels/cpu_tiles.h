@@ -82,7 +82,8 @@ static inline void put_f64(const rc__cpu_ops *cpu, void *to, rc_dtype type, size
 		narrow(cpu, &narrowed, at_mut(to, type, index), type, 1);
 }
 
-static inline void convert(const rc__cpu_ops *cpu, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count, float scale)
+static inline void convert(const rc__cpu_ops *cpu, const void *from, rc_dtype from_type, void *to, rc_dtype to_type, size_t count,
+                           float scale)
 {
 	float tile[TILE];
 

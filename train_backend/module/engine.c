@@ -133,19 +133,20 @@ static int make(engine *e, PyObject *args, PyObject *kwargs)
 	rc_comm **const places[COMMS] = {&config.gather, &config.reduce, &config.replicate, &config.gather_between, &config.reduce_between};
 	const char *quant_gather = NULL, *quant_reduce = NULL;
 	unsigned long long staging, staging_bytes;
-	int secondary = 0;
+	int secondary = 0, host = 0;
 	rc_error error;
 
 	if (kwargs && PyDict_Size(kwargs) > 0) {
 		PyErr_SetString(PyExc_TypeError, "Engine takes no keyword arguments");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(args, "iOOOKKO|OOzzp", &config.device, &comms[0], &comms[1], &comms[2], &staging, &staging_bytes, &stream, &comms[3],
-	                      &comms[4], &quant_gather, &quant_reduce, &secondary) ||
+	if (!PyArg_ParseTuple(args, "iOOOKKO|OOzzpp", &config.device, &comms[0], &comms[1], &comms[2], &staging, &staging_bytes, &stream, &comms[3],
+	                      &comms[4], &quant_gather, &quant_reduce, &secondary, &host) ||
 	    to_quant(quant_gather, &config.quant.gather, &config.quant.gather_kind) ||
 	    to_quant(quant_reduce, &config.quant.reduce, &config.quant.reduce_kind))
 		return -1;
 	config.secondary = secondary;
+	config.host = host;
 	for (int i = 0; i < COMMS; i++)
 		if (comms[i] != Py_None && !(*places[i] = rc_comm_of(comms[i])))
 			return -1;
@@ -176,7 +177,7 @@ static int make(engine *e, PyObject *args, PyObject *kwargs)
 }
 
 /* Engine(device, gather, reduce, replicate, staging, staging_bytes, stream, gather_between=None, reduce_between=None, quantize_gather=None,
- * quantize_reduce=None, secondary=False). In tp_new, so that there is none without its rc_engine. */
+ * quantize_reduce=None, secondary=False, host=False). In tp_new, so that there is none without its rc_engine. */
 static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	PyObject *self = PyType_GenericNew(type, args, kwargs);
@@ -928,7 +929,7 @@ static PyType_Slot engine_slots[] = {
 	{Py_tp_clear, engine_clear},
 	{Py_tp_methods, engine_methods},
 	{Py_tp_doc, "Engine(device, gather, reduce, replicate, staging, staging_bytes, stream, gather_between=None, reduce_between=None, "
-	            "quantize_gather=None, quantize_reduce=None, secondary=False): the schedule of a sharded model, see fsdp/engine.h"},
+	            "quantize_gather=None, quantize_reduce=None, secondary=False, host=False): the schedule of a sharded model, see fsdp/engine.h"},
 	{0, NULL},
 };
 

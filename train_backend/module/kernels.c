@@ -150,7 +150,7 @@ static PyObject *kernels_sgd(PyObject *self, PyObject *args)
 static PyMethodDef kernels_methods[] = {
 	{"adamw", kernels_adamw, METH_VARARGS,
 	 "adamw([(param, grad, exp_avg, exp_avg_sq, cast or 0, count, step), ...], param_type, grad_type, state_type, cast_type or '', lr, beta1, "
-	 "beta2, eps, weight_decay, decoupled, maximize, (rc_roots or 0, 0), threads, stream): addresses; cast: the parameter of which param is the master"},
+	 "beta2, eps, weight_decay, decoupled, maximize, (rc_roots or 0, 0), threads, stream): addresses; cast: the parameter whose master param is"},
 	{"sgd", kernels_sgd, METH_VARARGS,
 	 "sgd([(param, grad, momentum_buffer or 0, cast or 0, count, first), ...], param_type, grad_type, state_type or '', cast_type or '', lr, "
 	 "momentum, dampening, weight_decay, nesterov, maximize, threads, stream)"},

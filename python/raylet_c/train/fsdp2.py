@@ -57,8 +57,8 @@ def refusal(root):
             return "a mesh that only replicates"
         if mesh.mesh != first.mesh:
             return "different meshes in one model"
-        if any(p.offload_to_cpu for p in group.fsdp_params):
-            return "offload_policy=CPUOffloadPolicy"
+        if _offloads(group) != _offloads(groups[0]):
+            return "offload_policy=CPUOffloadPolicy of some groups only"
         reason = _switched(group)
         if reason:
             return reason
@@ -75,6 +75,10 @@ def refusal(root):
             if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
                 return "tensor subclasses with fsdp_pre_all_gather (%s)" % param._param_fqn
     return None
+
+
+def _offloads(group):
+    return any(p.offload_to_cpu for p in group.fsdp_params)
 
 
 def _switched(group):
@@ -125,11 +129,14 @@ class Root:
         self.replicas = getattr(mesh, "replicate_mesh_size", 1)
         device = torch.device("cuda", torch.cuda.current_device()) if mesh.mesh.device_type == "cuda" else torch.device("cpu")
         levels = Levels(mesh.shard_process_group, mesh.replicate_process_group if self.replicas > 1 else None, device)
+        offload = device.type == "cuda" and _offloads(self.groups[0])
+        if offload and levels.way.levels > 1:
+            raise NotImplementedError("offload_policy=CPUOffloadPolicy with two levels is not served by raylet_c")
         for group in self.groups:  # unsharded by hand before the first forward pass
             group.wait_for_unshard()
             group._to_sharded()
         specs = [self._spec(s, g) for s in self.states for g in groups_of(s)]
-        self.model = Model(device, levels, specs, self)
+        self.model = Model(device, levels, specs, self, offload)
         for group, unit in zip(self.groups, self.model.units):
             group._rc_unit, group._rc_root = unit, self
             group.__class__ = _group_class()
@@ -137,6 +144,8 @@ class Root:
             self._adopt(group, unit)
             self._make_grads(group, unit)
         self._remember_homes()
+        if offload:  # what torch had pinned is in its cache now
+            getattr(torch._C, "_host_emptyCache", lambda: None)()
         for state in self.states:
             state._rc_root = self
             state._rc_units = [g._rc_unit for g in groups_of(state)]
@@ -205,7 +214,7 @@ class Root:
         return any(on and p.sharded_param.grad is not own for on, p, own in zip(held, group._rc_params, unit.grads))
 
     def _renew_grads(self, group, unit):
-        unit.grad = torch.empty_like(unit.grad)
+        unit.grad = self.model.new_gradient(unit)
         self._make_grads(group, unit)
 
     def _grad_users(self, group, unit):
@@ -336,7 +345,7 @@ class Root:
         for p in params:
             hooks = getattr(p.sharded_param, "_post_accumulate_grad_hooks", None)
             if hooks:
-                self.model.engine.finish()
+                self.model.finish()
                 for hook in hooks.values():
                     hook(p.sharded_param)
 

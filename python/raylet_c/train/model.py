@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from raylet_c import _train
 
+from .host import pinned
 from .layout import RING_BUCKETS, RING_SLOTS, stays, up
 
 log = logging.getLogger("raylet_c.train")
@@ -97,12 +98,14 @@ class Unit:
 
 
 class Model:
-    """units: in the order of their definition. levels: a levels.Levels. face: has unit_reduce(model, unit), which calls
+    """units: in the order of their definition. levels: a levels.Levels. offload: on a GPU, shards and their gradients lie in memory of the
+    host, where optimizers step them. face: has unit_reduce(model, unit), which calls
     Model.reduce with the rule of the face, unit_done(model, unit) after each unit's backward, and backward_done(model) after the last."""
 
-    def __init__(self, device: torch.device, levels, specs: List[UnitSpec], face):
+    def __init__(self, device: torch.device, levels, specs: List[UnitSpec], face, offload: bool = False):
         self.device = device
         self.cuda = device.type == "cuda"
+        self.offload = offload and self.cuda
         self.levels = levels
         self.comms = levels.comms
         self.ranks = levels.ranks
@@ -141,7 +144,8 @@ class Model:
             stream = torch._C._cuda_getCurrentRawStream
         self.engine = _train.Engine(self.device.index if self.cuda else -1, levels.gather, levels.reduce, levels.replicate,
                                     staging.data_ptr() if staging is not None else 0, staging_bytes, stream, levels.gather_between,
-                                    levels.reduce_between, levels.way.quantize_gather, levels.way.quantize_reduce, levels.way.secondary)
+                                    levels.reduce_between, levels.way.quantize_gather, levels.way.quantize_reduce, levels.way.secondary,
+                                    self.offload)
         shards = self._shards(specs, layouts)
         cast = 0
         if not self.cuda and levels.way.levels == 1:
@@ -186,10 +190,10 @@ class Model:
 
     def _shards(self, specs, layouts):
         sizes = [up(c * s.dtype.itemsize, 64) for s, (c, _, _, _) in zip(specs, layouts)]
-        if self.cuda:
+        if self.cuda and not self.offload:
             memory = [torch.zeros(n, dtype=torch.uint8, device=self.device) for n in sizes]
         else:
-            window, memory, at = self.levels.window(sum(sizes)), [], 0
+            window, memory, at = pinned(sum(sizes)) if self.offload else self.levels.window(sum(sizes)), [], 0
             for n in sizes:
                 memory.append(window[at : at + n])
                 at += n
@@ -246,11 +250,16 @@ class Model:
                     pieces.append((chunk, 0, piece.count, piece.total))
                     chunk += up(piece.count, self.levels.way.align)
         unit.grad_chunk, unit.grad_offsets = chunk, offsets
-        unit.grad = torch.empty(chunk, dtype=spec.dtype, device=self.device)  # begin() frees its storage until a reduction wants it
+        unit.grad = self.new_gradient(unit)  # begin() frees its storage until a reduction wants it
         self.engine.set_gradient(unit.index, pieces, chunk, spec.flat)
         self.levels.set_residual(self.engine, unit)
         self._bind(unit)
         return True
+
+    def new_gradient(self, unit: Unit) -> torch.Tensor:
+        if self.offload:
+            return pinned(unit.grad_chunk * unit.spec.dtype.itemsize)[: unit.grad_chunk * unit.spec.dtype.itemsize].view(unit.spec.dtype)
+        return torch.empty(unit.grad_chunk, dtype=unit.spec.dtype, device=self.device)
 
     def _bind(self, unit: Unit) -> None:
         spec, trained = unit.spec, unit.trained
@@ -349,7 +358,7 @@ class Model:
     def free_gradients(self) -> None:
         """Gives back the memory of gradients that nobody has."""
         for unit in self.units:
-            if unit.grad_chunk and not unit.grad_users() and not unit.kept:
+            if unit.grad_chunk and not unit.grad_users() and not unit.kept and not self.offload:
                 unit.grad.untyped_storage().resize_(0)
 
     def take_gradient(self, unit: Unit) -> bool:
@@ -446,7 +455,7 @@ class Model:
                 self._unit_end(unit)
             elif unit.reduce_unused and unit.used and not unit.reduced:
                 self.face.unit_reduce(self, unit)
-        self.engine.finish()
+        self.finish()
         for unit in self.units:
             if unit.kept:
                 unit.kept.clear()
@@ -454,6 +463,12 @@ class Model:
         self._in_backward = False
         self._unreduced = self._counts_steps and not self._reductions
         self.face.backward_done(self)
+
+    def finish(self) -> None:
+        """All gradients are there: for what follows on the current stream; for the host, where they are on the host."""
+        self.engine.finish()
+        if self.offload:
+            torch.cuda.current_stream(self.device).synchronize()
 
     def reduce(self, unit: Unit, dtype: torch.dtype, mean: bool, before: float, after: float, replicate: bool, add: bool, grads=None) -> None:
         """The unit's gradients into its shard's gradient; see rc_reduce_rule."""
@@ -464,7 +479,8 @@ class Model:
             unit.grad.zero_()
         if unit.own_bucket:
             packed = torch.empty(unit.grad_chunk * self.ranks, dtype=dtype, device=self.device)
-            reduced = torch.empty(unit.grad_chunk if add or dtype != unit.spec.dtype else 0, dtype=dtype, device=self.device)
+            wanted = add or self.offload or dtype != unit.spec.dtype
+            reduced = torch.empty(unit.grad_chunk if wanted else 0, dtype=dtype, device=self.device)
             self.engine.set_bucket(unit.first_bucket, packed.data_ptr(), packed.nbytes, reduced.data_ptr(), reduced.nbytes)
             unit.kept += [packed, reduced]
         self.engine.reduce(unit.index, str(dtype), mean, before, after, replicate, unit.grad.data_ptr(), add, grads)

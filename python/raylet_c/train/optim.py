@@ -8,8 +8,8 @@ and has the same options and number of steps. Everything else in torch's step, a
 state dict, moving states to another device) is noticed by identity and taken over at the next step. A group that is unusual in a step
 (a parameter that is not ours, moved, or without its gradient) is torch's own in that step. The arithmetic is in own_step.py.
 
-Masters (`install(master="float32")`): a parameter in 16 bits has a state "master" in f32, which is what is stepped, with other states in f32; the
-parameter is the master, rounded. What is written to a parameter by hand or by a load goes into its master at the next step.
+Masters (`install(master="float32")`): a parameter in 16 bits has a state "master" in f32, which is what is stepped, with other states in f32;
+the parameter is the master, rounded. What is written to a parameter by hand or by a load goes into its master at the next step.
 """
 import functools
 import inspect
@@ -166,7 +166,7 @@ def _holds(plan: Plan, optimizer, group, mastered) -> bool:
 
 
 def _same_states(optimizer) -> bool:
-    """Whether optimizer.state holds what it held when it was looked through last: for all groups at once, without a look-up for each parameter."""
+    """Whether optimizer.state holds what it held when it was looked through last: all groups at once, no look-up for each parameter."""
     now = list(itertools.chain.from_iterable(map(dict.values, optimizer.state.values())))
     seen = optimizer.__dict__.get("_rc_seen")
     return seen is not None and len(seen) == len(now) and _all_same([ref() for ref in seen], now)
@@ -540,7 +540,8 @@ def install():
         return
     own_step.install()
     _stock["load"] = stock = torch.optim.Optimizer._process_value_according_to_param_policy
-    torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(functools.wraps(stock)(functools.partial(_value_to_load, stock)))
+    ours = functools.wraps(stock)(functools.partial(_value_to_load, stock))
+    torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(ours)
     for cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         if "_init_group" in cls.__dict__:  # AdamW has none of its own since torch 2.7
             _stock[cls] = cls._init_group

@@ -3,8 +3,9 @@
 torch's step hands lists of tensors to a function of its module (`torch.optim.adam.adam`, ...), which is looked up there at each call. Ours
 stands in its place and takes the lists that optim.py has marked as ours; all others, and what is not served, go on to torch's.
 
-On the CPU our step is taken only where its bits are torch's: each kind of step is tried once on some numbers, beside torch's function. On CUDA
-it stands for the default mode in f32, whose bits differ by rounding (torch's own modes differ among each other there, too).
+It is taken for f32; in 16 bits torch's fused step is as fast, and its default one rounds between operations. On the CPU only where its bits
+are torch's: each kind of step is tried once on some numbers, beside torch's function. On CUDA it stands for the default mode, whose bits
+differ by rounding (torch's own modes differ among each other there, too).
 """
 import ctypes
 import functools
@@ -29,7 +30,7 @@ _tried = {}  # kind of step -> whether its bits are torch's
 
 
 def mark(params, masters=None):
-    """The step that comes with this very list is ours to do. masters: f32 tensors that are stepped in place of params, which follow them."""
+    """The step that comes with this very list is ours to do. masters: f32 tensors that are stepped, which params follow."""
     _marked.params, _marked.masters = params, masters
 
 
@@ -38,7 +39,8 @@ def unserved(options):
     for name in ("amsgrad", "capturable", "differentiable", "has_complex", "has_sparse_grad"):
         if options.get(name):
             return name
-    return next(("%s as a tensor" % k for k, v in options.items() if isinstance(v, torch.Tensor) and k not in ("grad_scale", "found_inf")), None)
+    tensors = [k for k, v in options.items() if isinstance(v, torch.Tensor) and k not in ("grad_scale", "found_inf")]
+    return "%s as a tensor" % tensors[0] if tensors else None
 
 
 @functools.lru_cache(None)
@@ -72,8 +74,8 @@ def _adam(params, grads, exp_avgs, exp_avg_sqs, steps, masters, o):
     rows = [(w.data_ptr(), g.data_ptr(), m.data_ptr(), v.data_ptr(), p.data_ptr() if masters else 0, p.numel(), s.item())
             for w, g, m, v, p, s in zip(written, grads, exp_avgs, exp_avg_sqs, params, steps)]
     types = str(written[0].dtype), str(grads[0].dtype), str(exp_avgs[0].dtype), str(first.dtype) if masters else ""
-    kernels.adamw(rows, *types, o["lr"], o["beta1"], o["beta2"], o["eps"], o["weight_decay"], o["decoupled_weight_decay"], o["maximize"], roots,
-                  torch.get_num_threads(), stream)
+    kernels.adamw(rows, *types, o["lr"], o["beta1"], o["beta2"], o["eps"], o["weight_decay"], o["decoupled_weight_decay"], o["maximize"],
+                  roots, torch.get_num_threads(), stream)
 
 
 def _sgd(params, grads, buffers, masters, o):
@@ -87,8 +89,8 @@ def _sgd(params, grads, buffers, masters, o):
     rows = [(w.data_ptr(), g.data_ptr(), b, p.data_ptr() if masters else 0, p.numel(), n)
             for w, g, b, p, n in zip(written, grads, addresses, params, new)]
     types = str(written[0].dtype), str(grads[0].dtype), str(written[0].dtype), str(params[0].dtype) if masters else ""
-    kernels.sgd(rows, *types, o["lr"], o["momentum"], o["dampening"], o["weight_decay"], o["nesterov"], o["maximize"], torch.get_num_threads(),
-                stream)
+    kernels.sgd(rows, *types, o["lr"], o["momentum"], o["dampening"], o["weight_decay"], o["nesterov"], o["maximize"],
+                torch.get_num_threads(), stream)
 
 
 def _run(lists, masters, o):
@@ -102,7 +104,8 @@ def _run(lists, masters, o):
 
 def _same_bits(stock, params, options, o):
     """Whether this kind of step gives torch's bits here: tried on the CPU, once."""
-    key = (stock, params[0].dtype, bool(o["fused"])) + tuple(sorted((k, bool(v)) for k, v in o.items() if isinstance(v, (bool, int, float))))
+    numbers = sorted((k, bool(v)) for k, v in o.items() if isinstance(v, (bool, int, float)))
+    key = (stock, params[0].dtype, *numbers)
     if key not in _tried:
         generator = torch.Generator().manual_seed(1)
         lists = []
@@ -130,6 +133,8 @@ def _serves(stock, lists, options, o):
     """Whether our step gives what torch's function would give for the lists; without masters."""
     params, grads = lists[:2]
     first = params[0]
+    if first.dtype is not torch.float32:
+        return False
     if options.get("grad_scale") is not None or options.get("found_inf") is not None or options.get("foreach") or unserved(options):
         return False
     states = lists[2:3] if o["sgd"] else lists[2:4]
@@ -137,7 +142,7 @@ def _serves(stock, lists, options, o):
         return False
     if first.device.type == "cpu":
         return _same_bits(stock, params, options, o)
-    return first.device.type == "cuda" and first.dtype is torch.float32 and options.get("fused") is None and options.get("foreach") is None
+    return first.device.type == "cuda" and options.get("fused") is None and options.get("foreach") is None
 
 
 def _unscaled(grads, options):
