@@ -94,6 +94,7 @@ def mapped():
 
 
 def memory(options):
+    run(options)  # until then something holds the last model of the cases before
     gc.collect()
     torch.cuda.empty_cache()
     base, host = torch.cuda.memory_allocated(), mapped()
