@@ -213,7 +213,7 @@ def main():
         cases += [("%d ranks, secondary shard, %s: passes whose gradients are summed up are gathered between nodes once" % (n, face), once_between, (),
                    kwargs) for n, face, kwargs in summed if n == ranks]
         cases = [c for c in cases if only in c[0]]
-        results = _ranks.run("schedule_test:train", ranks, True, [c[-1] for c in cases]) if cases else ()
+        results = _ranks.run("schedule_test:train", ranks, True, [c[-1] for c in cases], timeout=400) if cases else ()
         for (sentence, check, arguments, _), result in zip(cases, results):
             tap.check(sentence, check, result, *arguments)
     tap.end()
