@@ -163,6 +163,9 @@ train() {
 		esac
 		grep -v '^ok' "$out/train-$name.tap"
 	done
+	if [ "$mode" = --all ]; then
+		HOME="$out/home" RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" nice tests/train/versions.sh | tee "$out/train-versions.tap"
+	fi
 	for test in tests/train/*_check.py; do echo "ok - $test # SKIP needs GPUs" | tee -a "$out/train-gpu.tap"; done
 }
 

@@ -481,7 +481,7 @@ def check(judge, stock, results):
         for r in each or ():
             if r.get("error"):
                 raise AssertionError(r["error"])
-    judge(*([stock] if judge in AGAINST_TORCH else []), results)
+    judge(*([stock] if stock else []), results)
 
 
 def main():
@@ -489,8 +489,8 @@ def main():
     tap = _ranks.Tap()
     cases = [c for c in CASES if only in c[0]]
     calls = [dict(function=f.__name__, kwargs=kwargs) for _, f, kwargs, _ in cases]
-    stock = _ranks.run("corners_test:call", 2, False, [c for c, case in zip(calls, cases) if case[3] in AGAINST_TORCH], timeout=300)
-    mine = _ranks.run("corners_test:call", 2, True, calls, timeout=400)
+    stock = _ranks.run("corners_test:call", 2, False, [c for c, case in zip(calls, cases) if case[3] in AGAINST_TORCH], timeout=600)
+    mine = _ranks.run("corners_test:call", 2, True, calls, timeout=900)
     stock = iter(stock)
     for (sentence, _, _, judge), results in zip(cases, mine):
         tap.check(sentence, check, judge, next(stock) if judge in AGAINST_TORCH else None, results)

@@ -4,7 +4,7 @@
 #
 #   tests/train/versions.sh                       the releases below, the short set of tests
 #   tests/train/versions.sh 2.6.0:3.13 ...        TORCH:PYTHON
-#   TESTS="fsdp1_test methods_test" ...           other tests
+#   TESTS="fsdp1_test methods_test" ...           other tests than the short set, versions.py
 #
 # PyPI's wheels of torch are made for CUDA and link a gigabyte or two of libraries that no CPU test calls. Instead of those, empty libraries of
 # the same names are put beside torch's own; only the CUDA runtime, which registers kernels at load time, is the real one.
@@ -12,7 +12,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$(dirname "$here")")
 releases=${*:-2.4.1:3.9 2.6.0:3.13 2.8.0:3.10 2.9.1:3.12 newest:3.13}
-tests=${TESTS-comm_test versions}
+tests=${TESTS:-versions}
 if [ -n "${VERSIONS_DIR:-}" ]; then
 	folder=$VERSIONS_DIR
 	mkdir -p "$folder"
