@@ -209,6 +209,22 @@ class Scenario:
         if self.mode == "raylet-c":  # `ray start` of 2.35.0 loses its last words
             assert "Some Ray subprocesses exited unexpectedly" in run.output(), run.output()[-1500:]
 
+    def stop(self):
+        """`raylet-c stop` inside ends the container in good order."""
+        done = self.run_worker.exec(["raylet-c", "stop"])
+        status = self.run_worker.wait(15)
+        # the exec dies with the container when process 1 is quicker than its last words
+        assert status == 0 and done.returncode in (0, 137, -9), f"{done.returncode} {done.stdout!r}, container {status}: {self.run_worker.output()[-800:]}"
+
+    def leave_without_head(self):
+        """A cluster that is deleted: the head is gone, and the worker does not wait for it until the kubelet's patience ends."""
+        self.head_run.end()
+        began = time.monotonic()
+        self.run_worker.signal(signal.SIGTERM)
+        status = self.run_worker.wait(40)
+        note(f"without a head: ended with status {status} {time.monotonic() - began:.1f} s after the signal")
+        assert status == 0 and time.monotonic() - began < 25, self.run_worker.output()[-1500:]
+
     def all(self):
         self.wait_in_init()
         self.start()
@@ -222,6 +238,11 @@ class Scenario:
         # the kubelet starts the container again, in the same pod
         self.start()
         self.crash()
+        if self.mode == "raylet-c":
+            self.start()
+            self.stop()
+            self.start()
+            self.leave_without_head()
 
 
 def _read(path):
