@@ -105,13 +105,23 @@ class Scenario:
             ok = subprocess.run(["ip", "netns", "exec", self.network.names[0], *wget], stderr=subprocess.DEVNULL).returncode == 0
         return ok, time.monotonic() - began
 
+    def start_head(self):
+        """A stock head gives up after 30 s, which a busy machine may need; the kubelet would start it again, and so is it here."""
+        for _ in range(3):
+            self.head_run = run = self.run(self.head, self.head.spec["spec"]["containers"][0])
+            wait_for(lambda: "Ray runtime started." in run.output() or run.wait(0) is not None, 180, "the head starts")
+            if run.wait(0) is None:
+                return
+            note(f"the head ended with {run.wait(0)} while it started: {run.output().strip().splitlines()[-1]}")
+        raise AssertionError("the head does not start")
+
     # -- the course of a pod ------------------------------------------------------------------
     def wait_in_init(self):
         """The init container waits while there is no head, and ends once there is one."""
         init = self.run(self.worker, self.worker.spec["spec"]["initContainers"][0])
         wait_for(lambda: "the head does not answer" in init.output(), 60, "a first try of the init container fails")
         assert init.wait(0) is None, "the init container did not wait"
-        self.head_run = self.run(self.head, self.head.spec["spec"]["containers"][0])
+        self.start_head()
         status = init.wait(120)
         assert status == 0 and "the head answers" in init.output(), (
             f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-500:]}")
