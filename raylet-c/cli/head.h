@@ -18,13 +18,15 @@ typedef struct rc_head_facts {
 int rc_head_check(const char *address, uint64_t timeout_ms, rc_head_facts *ret, rc_error *error) RC_WARN_UNUSED;
 
 /* One value of the key-value store; free with rc_buf_free. RC_E_NOT_FOUND: no such key. */
-int rc_head_value(const char *address, uint64_t timeout_ms, const char *space, const char *key, rc_buf *ret, rc_error *error) RC_WARN_UNUSED;
+int rc_head_value(const char *address, uint64_t timeout_ms, const char *space, const char *key, rc_buf *ret,
+                  rc_error *error) RC_WARN_UNUSED;
 
 /* Calls fn for every node that the head knows, dead ones too; node is borrowed. */
 typedef void (*rc_head_node_fn)(void *arg, const rc_head_facts *head, const Rw__GcsNodeInfo *node, bool alive);
 int rc_head_nodes(const char *address, uint64_t timeout_ms, rc_head_node_fn fn, void *arg, rc_error *error) RC_WARN_UNUSED;
 
 /* Asks the head to drain a node by a deadline so many seconds away. A refusal is RC_E_INVALID. */
-int rc_head_drain(const char *address, uint64_t timeout_ms, const rc_id *node, int64_t seconds, const char *text, rc_error *error) RC_WARN_UNUSED;
+int rc_head_drain(const char *address, uint64_t timeout_ms, const rc_id *node, int64_t seconds, const char *text,
+                  rc_error *error) RC_WARN_UNUSED;
 
 #endif

@@ -35,8 +35,9 @@ static int check_release(const rc_head_facts *head, const char *ray_dir, rc_erro
 		return -1;
 	if (strcmp(package.release, head->release) == 0)
 		return 0;
-	return rc_fail(error, RC_E_INVALID, "Version mismatch: The cluster was started with:\n    Ray: %s\nThis environment has:\n    Ray: %s\n(%s)",
-	               head->release, package.release, package.dir);
+	return rc_fail(error, RC_E_INVALID,
+	               "Version mismatch: The cluster was started with:\n    Ray: %s\nThis environment has:\n    Ray: %s\n(%s)", head->release,
+	               package.release, package.dir);
 }
 
 /* text: {"time": 1700000000.5, ...} */
@@ -77,15 +78,18 @@ int rc_health_check_command(int argc, char **argv)
 {
 	const char *address = NULL, *component = NULL, *ray_dir = NULL, *timeout = NULL, *ignored = NULL;
 	bool skip_version = false, wants_help = false;
-	const rc_word words[] = { { "--address", &address, NULL },     { "--component", &component, NULL },           { "--ray-dir", &ray_dir, NULL },
-		                  { "--timeout", &timeout, NULL },     { "--redis_password", &ignored, NULL },        { "--skip-version-check", NULL, &skip_version },
-		                  { "--help", NULL, &wants_help }, { NULL, NULL, NULL } };
+	const rc_word words[] = {
+		{ "--address", &address, NULL }, { "--component", &component, NULL },    { "--ray-dir", &ray_dir, NULL },
+		{ "--timeout", &timeout, NULL }, { "--redis_password", &ignored, NULL }, { "--skip-version-check", NULL, &skip_version },
+		{ "--help", NULL, &wants_help }, { NULL, NULL, NULL },
+	};
 	char found[256], host[256];
 	int64_t seconds = TIMEOUT_MS / 1000;
 	rc_error error;
 	int port;
 
-	if (rc_words_read(words, argc, argv, &error) != 0 || (timeout != NULL && rc_word_number("--timeout", timeout, 1, 86400, &seconds, &error) != 0)) {
+	if (rc_words_read(words, argc, argv, &error) != 0 ||
+	    (timeout != NULL && rc_word_number("--timeout", timeout, 1, 86400, &seconds, &error) != 0)) {
 		fprintf(stderr, "raylet-c health-check: %s\n", error.text);
 		return 2;
 	}

@@ -198,14 +198,15 @@ int rc_info_command(int argc, char **argv)
 {
 	const char *timeout = NULL;
 	bool as_json = false, wants_help = false;
-	const rc_word words[] = { { "--json", NULL, &as_json }, { "--timeout", &timeout, NULL }, { "--help", NULL, &wants_help }, { NULL, NULL, NULL } };
+	const rc_word words[] = { { "--json", NULL, &as_json }, { "--timeout", &timeout, NULL }, { "--help", NULL, &wants_help }, { 0 } };
 	int64_t seconds = TIMEOUT_MS / 1000;
 	rc_node_here *here;
 	rc_error error;
 	size_t n;
 	int status;
 
-	if (rc_words_read(words, argc, argv, &error) != 0 || (timeout != NULL && rc_word_number("--timeout", timeout, 1, 86400, &seconds, &error) != 0)) {
+	if (rc_words_read(words, argc, argv, &error) != 0 ||
+	    (timeout != NULL && rc_word_number("--timeout", timeout, 1, 86400, &seconds, &error) != 0)) {
 		fprintf(stderr, "raylet-c info: %s\n", error.text);
 		return 2;
 	}

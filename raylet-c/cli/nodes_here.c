@@ -157,7 +157,8 @@ static bool is_daemon(const rc_buf *words)
 {
 	const char *program = next(words, NULL);
 
-	if (program == NULL || strstr(base_name(program), "raylet") == NULL || flag(words, "node-id") == NULL || flag(words, "gcs-address") == NULL)
+	if (program == NULL || strstr(base_name(program), "raylet") == NULL || flag(words, "node-id") == NULL ||
+	    flag(words, "gcs-address") == NULL)
 		return false;
 	for (const char *s = NULL; (s = next(words, s));)
 		if (strcmp(s, "--head") == 0 || strcmp(s, "--head=true") == 0)

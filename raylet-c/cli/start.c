@@ -29,7 +29,8 @@
 #include "raylet-c/gcs/gcs.h"
 #include "raylet-c/rpc/security.h"
 
-enum { POLL_MS = 20, SESSION_POLL_MS = 200, SESSION_TIMEOUT_MS = 40000, ALIVE_TIMEOUT_MS = 30000, DRAIN_ANSWER_MS = 5000, STOP_GRACE_MS = 5000 };
+enum { POLL_MS = 20, SESSION_POLL_MS = 200 };
+enum { SESSION_TIMEOUT_MS = 40000, ALIVE_TIMEOUT_MS = 30000, DRAIN_ANSWER_MS = 5000, STOP_GRACE_MS = 5000 };
 
 /* Object store sizes of `ray start`, bytes. */
 #define STORE_LEAST (75LL * 1024 * 1024)

@@ -180,8 +180,8 @@ static int stop_nodes(const rc_node_here *here, size_t n_here, const wishes *w, 
 	else if (killed == 0)
 		printf("Stopped all %zu Ray processes.\n", processes);
 	else
-		printf("Stopped only %zu out of %zu Ray processes within the grace period %lld seconds; the others were killed.\n", processes - killed, processes,
-		       (long long)w->grace_s);
+		printf("Stopped only %zu out of %zu Ray processes within the grace period %lld seconds; the others were killed.\n",
+		       processes - killed, processes, (long long)w->grace_s);
 	return 0;
 }
 
@@ -201,7 +201,8 @@ int rc_stop_command(int argc, char **argv)
 	size_t n;
 	int rc;
 
-	if (rc_words_read(words, argc, argv, &error) != 0 || (grace != NULL && rc_word_number("--grace-period", grace, 0, 86400, &w.grace_s, &error) != 0) ||
+	if (rc_words_read(words, argc, argv, &error) != 0 ||
+	    (grace != NULL && rc_word_number("--grace-period", grace, 0, 86400, &w.grace_s, &error) != 0) ||
 	    (drain_text != NULL && rc_word_number("--drain", drain_text, 0, 86400, &w.drain_s, &error) != 0)) {
 		fprintf(stderr, "raylet-c stop: %s\n", error.text);
 		return 2;

@@ -27,8 +27,8 @@ def autoscaler_states():
 
 def look():
     nodes = GcsClient(address=ADDRESS).get_all_node_info(timeout=10).values()
-    return {"nodes": [{"id": n.node_id.hex(), "alive": n.state == gcs_pb2.GcsNodeInfo.ALIVE, "head": n.is_head_node, "ip": n.node_manager_address,
-                       "instance": n.instance_id, "type": n.node_type_name, "resources": dict(n.resources_total),
+    return {"nodes": [{"id": n.node_id.hex(), "alive": n.state == gcs_pb2.GcsNodeInfo.ALIVE, "head": n.is_head_node,
+                       "ip": n.node_manager_address, "instance": n.instance_id, "type": n.node_type_name, "resources": dict(n.resources_total),
                        "death": n.death_info.reason_message} for n in nodes],
             "autoscaler": autoscaler_states()}
 

@@ -41,7 +41,8 @@ def why_not():
     for program in ("ip", "unshare", "nsenter", "wget", "bash", "hostname"):
         if subprocess.run(["which", program], stdout=subprocess.DEVNULL).returncode:
             return f"there is no {program}"
-    probe = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "ip", "link", "add", "kube0", "type", "veth", "peer", "name", "kube1"],
+    pair = ["ip", "link", "add", "kube0", "type", "veth", "peer", "name", "kube1"]
+    probe = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", *pair],
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return f"namespaces cannot be made: {probe.stdout.strip()}" if probe.returncode else None
 
@@ -59,7 +60,8 @@ class Network:
             for name in self.names:
                 call("ip", "netns", "add", name)
             devices = [name + "e" for name in self.names]
-            call("ip", "link", "add", devices[0], "netns", self.names[0], "type", "veth", "peer", "name", devices[1], "netns", self.names[1])
+            call("ip", "link", "add", devices[0], "netns", self.names[0], "type", "veth",
+                 "peer", "name", devices[1], "netns", self.names[1])
             for name, device, ip, peer in zip(self.names, devices, self.ips, reversed(self.ips)):
                 for words in (("link", "set", "lo", "up"), ("addr", "add", ip + "/24", "dev", device), ("link", "set", device, "up"),
                               ("route", "add", "default", "via", peer)):
@@ -133,17 +135,18 @@ class Container:
         except subprocess.TimeoutExpired:
             return None
 
+    def enter(self):
+        return ["nsenter", "-t", str(self.init), "--mount", "--net", "--pid", "--uts", "--root", "--wd=/tmp"]
+
     def exec(self, words, seconds=60, **options):
         """A command inside, as by `kubectl exec`; returns its completed process."""
-        return subprocess.run(["nsenter", "-t", str(self.init), "--mount", "--net", "--pid", "--uts", "--root", "--wd=/tmp", *words], env=self.env,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, **options)
+        return subprocess.run([*self.enter(), *words], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=seconds, **options)
 
     def start(self, words, log):
         """The same, without waiting: a Popen whose output goes to `log`."""
         with open(log, "wb") as out:
-            return subprocess.Popen(
-                ["nsenter", "-t", str(self.init), "--mount", "--net", "--pid", "--uts", "--root", "--wd=/tmp", *words], env=self.env,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            return subprocess.Popen([*self.enter(), *words], env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
 
     def processes(self):
         """{pid: (state, command line)} of all inside; zombies by their parents."""

@@ -13,9 +13,11 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 README = os.path.join(HERE, "../../raylet-c/cli/README.md")
-LIST = "import json\nfrom ray.scripts.scripts import start\n" \
-       "print(json.dumps([[p.opts + p.secondary_opts, p.is_flag or p.count, p.type.name, p.default if isinstance(p.default, (int, str, bool)) else None] " \
-       "for p in start.params]))"
+LIST = """import json
+from ray.scripts.scripts import start
+plain = lambda value: value if isinstance(value, (int, str, bool)) else None
+print(json.dumps([[p.opts + p.secondary_opts, p.is_flag or p.count, p.type.name, plain(p.default)] for p in start.params]))
+"""
 # Not equal on purpose; each is in the README's table.
 DEFAULTS = {"--dashboard-agent-listen-port": "52365", "--min-worker-port": "10002", "--max-worker-port": "19999"}
 NOWHERE = "127.0.47.1:1"  # nothing listens there
@@ -54,8 +56,7 @@ def kinds(args):
         for name in names:
             number = "20000" if name == "--max-worker-port" else "1"
             value = [] if is_switch else [f"{name}={'true' if kind == 'boolean' else number if kind == 'integer' else 'x'}"]
-            words = [f"--address={NOWHERE}", *(value or [name]), "--help"] if name.startswith("--") else [f"--address={NOWHERE}", name, "--help"]
-            status, out = run(args, "start", *words)
+            status, out = run(args, "start", f"--address={NOWHERE}", *(value if value and name.startswith("--") else [name]), "--help")
             if status == 0:
                 found[name] = "accepted"
             elif status == 1 and "is for a head node" in out:
@@ -118,8 +119,9 @@ def labels_files(args):
     """The labels of a file are those that PyYAML reads; what is no map of strings is refused by both."""
     import yaml
 
-    texts = ["a: b\n", "# c\n---\ngpu: A100 # x\nzone: 'us-west'\n", "a: \"x y\"\n", "v: 1.2.3\nurl: a:b\n", "a: 1\n", "a: true\n", "a:\n", "- a\n",
-             "a:\n  b: c\n", "[a]\n", "", "a: 2024-01-01\n", "a: 0x10\n", "1: a\n", "a: null\n", "a: 'it''s'\n", "a: {b: c}\n", "a: 1e3\n", "a: .5\n"]
+    texts = ["a: b\n", "# c\n---\ngpu: A100 # x\nzone: 'us-west'\n", "a: \"x y\"\n", "v: 1.2.3\nurl: a:b\n", "a: 1\n", "a: true\n",
+             "a:\n", "- a\n", "a:\n  b: c\n", "[a]\n", "", "a: 2024-01-01\n", "a: 0x10\n", "1: a\n", "a: null\n", "a: 'it''s'\n",
+             "a: {b: c}\n", "a: 1e3\n", "a: .5\n"]
     wrong = []
     for text in texts:
         read = yaml.safe_load(text)
@@ -138,7 +140,8 @@ def parse_here(args, text):
         top = os.path.join(HERE, "../..")
         with open(program + ".c", "w", encoding="utf-8") as f:
             f.write('#include <stdio.h>\n#include "raylet-c/cli/labels_file.h"\n'
-                    'static int on(void *a, const char *k, const char *v, rc_error *e)\n{\n\t(void)a, (void)e;\n\treturn printf("%s=%s\\n", k, v) < 0;\n}\n'
+                    'static int on(void *a, const char *k, const char *v, rc_error *e)\n'
+                    '{\n\t(void)a, (void)e;\n\treturn printf("%s=%s\\n", k, v) < 0;\n}\n'
                     'int main(int n, char **w)\n{\n\trc_error e;\n\treturn n < 2 || rc_labels_file_parse(w[1], on, NULL, &e) != 0;\n}\n')
         subprocess.run(["gcc", "-std=gnu11", "-I" + top, program + ".c", *(os.path.join(top, "raylet-c", s) for s in (
             "cli/labels_file.c", "base/buf.c", "base/status.c")), "-o", program], check=True)

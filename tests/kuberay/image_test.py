@@ -21,17 +21,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.abspath(os.path.join(HERE, "../.."))
 RECIPE = os.path.join(TOP, "deploy/image/Dockerfile")
 HOME = "/home/ray/anaconda3"
-ENV = {"PATH": f"{HOME}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": "/home/ray", "LANG": "C.UTF-8", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+ENV = {"PATH": f"{HOME}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": "/home/ray", "LANG": "C.UTF-8", "RAY_USAGE_STATS_ENABLED": "0",
+       "PYTHONWARNINGS": "ignore"}
 
 # A head and a worker, as a pod of one would have them; the second start is of the package that `raylet-c enable` changed.
 USE = """set -e
 raylet-c status | grep -q '^enabled'
-ray start --head --node-ip-address=127.0.47.30 --port=24730 --num-cpus=0 --object-store-memory=100000000 --include-dashboard=false > /tmp/head.log 2>&1
+STORE=--object-store-memory=100000000
+ray start --head --node-ip-address=127.0.47.30 --port=24730 --num-cpus=0 $STORE --include-dashboard=false > /tmp/head.log 2>&1
 raylet-c health-check --address 127.0.47.30:24730
-raylet-c start --address=127.0.47.30:24730 --node-ip-address=127.0.47.31 --num-cpus=1 --object-store-memory=100000000
+raylet-c start --address=127.0.47.30:24730 --node-ip-address=127.0.47.31 --num-cpus=1 $STORE
 raylet-c info | grep ALIVE
 raylet-c stop
-ray start --address=127.0.47.30:24730 --node-ip-address=127.0.47.32 --num-cpus=1 --object-store-memory=100000000 > /tmp/worker.log 2>&1
+ray start --address=127.0.47.30:24730 --node-ip-address=127.0.47.32 --num-cpus=1 $STORE > /tmp/worker.log 2>&1
 raylet-c info | grep -A5 ALIVE | grep 'daemon: raylet-c'
 raylet-c stop --all
 """
@@ -54,20 +56,22 @@ def run(*words, **options):
 
 def inside(root, script, user="1000:1000", env=None, binds=()):
     """A shell script in the root, in mount and pid namespaces of its own: nothing that it starts outlives it."""
-    setup = ["set -e", "mount -t proc none proc", "mkdir -p dev/shm", "mount -t tmpfs -o mode=1777 none dev/shm", "mount -t tmpfs -o mode=1777 none tmp"]
+    setup = ["set -e", "mount -t proc none proc", "mkdir -p dev/shm", "mount -t tmpfs -o mode=1777 none dev/shm",
+             "mount -t tmpfs -o mode=1777 none tmp"]
     for device in ("null", "zero", "urandom", "random", "tty"):
         setup += [f"touch dev/{device}", f"mount --bind /dev/{device} dev/{device}"]
     for source, target in binds:
         setup += [f"mkdir -p .{target}", f"mount --bind {shlex.quote(source)} .{target}"]
     setup.append(f"exec /usr/sbin/chroot --userspec={user} . /bin/bash -c {shlex.quote(script)}")
-    return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join(setup), cwd=root, env={**ENV, **(env or {})}, timeout=900)
+    return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join(setup), cwd=root,
+               env={**ENV, **(env or {})}, timeout=900)
 
 
 def make_root(args, root):
     if not os.path.exists(os.path.join(root, "bin/bash")):
         # C.UTF-8 is there without locales; tar and the like come with the minimal variant
-        run(args.debootstrap, "--variant=minbase", "--include=python3,python3-venv,procps", "bookworm", root, "http://deb.debian.org/debian",
-            env={**os.environ, **({"DEBOOTSTRAP_DIR": args.debootstrap_dir} if args.debootstrap_dir else {})})
+        run(args.debootstrap, "--variant=minbase", "--include=python3,python3-venv,procps", "bookworm", root,
+            "http://deb.debian.org/debian", env={**os.environ, **({"DEBOOTSTRAP_DIR": args.debootstrap_dir} if args.debootstrap_dir else {})})
 
 
 def make_base(args, root):
@@ -76,11 +80,12 @@ def make_base(args, root):
         inside(root, "useradd -m -u 1000 -s /bin/bash ray", user="0:0", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
     shutil.rmtree(root + HOME, ignore_errors=True)
     with tempfile.TemporaryDirectory() as wheels:
-        run(sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3",
-            "--abi=none", "--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64", "--platform=any", "-d", wheels, f"ray=={args.release}",
-            "setuptools<81", "click<8.2")
+        run(sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp",
+            "--abi=cp311", "--abi=abi3", "--abi=none", "--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64",
+            "--platform=any", "-d", wheels, f"ray=={args.release}", "setuptools<81", "click<8.2")
         os.chmod(wheels, 0o755)
-        inside(root, f"python3 -m venv {HOME} && pip install -q --no-index --find-links /wheels ray setuptools", binds=[(wheels, "/wheels")])
+        inside(root, f"python3 -m venv {HOME} && pip install -q --no-index --find-links /wheels ray setuptools",
+               binds=[(wheels, "/wheels")])
 
 
 def build(args, root, context):

@@ -30,7 +30,8 @@ def cluster_of(manifest):
     """The RayCluster that is, or that a RayJob makes."""
     if manifest["kind"] == "RayCluster":
         return manifest
-    return {"metadata": {**manifest["metadata"], "name": manifest["metadata"]["name"] + "-abcde"}, "spec": manifest["spec"]["rayClusterSpec"]}
+    metadata = {**manifest["metadata"], "name": manifest["metadata"]["name"] + "-abcde"}
+    return {"metadata": metadata, "spec": manifest["spec"]["rayClusterSpec"]}
 
 
 def valid():

@@ -140,8 +140,8 @@ def build_pod(cluster, group, kuberay):
         **metadata.get("labels", {}), "ray.io/is-ray-node": "yes", "ray.io/cluster": name, "ray.io/node-type": "head" if head else "worker",
         "ray.io/group": "headgroup" if head else group["groupName"]}
     if not head:
-        init = {"name": "wait-gcs-ready", "image": container["image"], "command": shell(kuberay), "args": [WAIT.format(address=f"{host}:{port}")],
-                "env": copy.deepcopy(container.get("env", []))}
+        init = {"name": "wait-gcs-ready", "image": container["image"], "command": shell(kuberay),
+                "args": [WAIT.format(address=f"{host}:{port}")], "env": copy.deepcopy(container.get("env", []))}
         add_env(init, "FQ_RAY_IP", host)
         add_env(init, "RAY_IP", f"{name}-head-svc")
         pod["spec"].setdefault("initContainers", []).append(init)
@@ -172,7 +172,8 @@ def build_pod(cluster, group, kuberay):
     if "plasma-directory" not in params or kuberay == "1.3":
         limits = container.get("resources", {}).get("limits") or container.get("resources", {}).get("requests") or {}
         if not any(m["mountPath"] == "/dev/shm" for m in container.get("volumeMounts", [])):
-            pod["spec"].setdefault("volumes", []).append({"name": "shared-mem", "emptyDir": {"medium": "Memory", "sizeLimit": limits.get("memory")}})
+            volume = {"name": "shared-mem", "emptyDir": {"medium": "Memory", "sizeLimit": limits.get("memory")}}
+            pod["spec"].setdefault("volumes", []).append(volume)
             container.setdefault("volumeMounts", []).append({"name": "shared-mem", "mountPath": "/dev/shm"})
     add_probes(container, head, params, spec.get("rayVersion", "0.0.0"), kuberay)
     return pod

@@ -73,8 +73,8 @@ class Scenario:
 
     def environment(self, pod, container):
         """The image's environment, then the container's own."""
-        path = [os.path.abspath(os.path.join(self.args.env, "bin")), os.path.dirname(self.args.raylet_c), "/usr/local/bin", "/usr/bin", "/bin",
-                "/usr/sbin", "/sbin"]
+        path = [os.path.abspath(os.path.join(self.args.env, "bin")), os.path.dirname(self.args.raylet_c), "/usr/local/bin", "/usr/bin",
+                "/bin", "/usr/sbin", "/sbin"]
         env = {"PATH": ":".join(path), "HOME": "/tmp/home", "LANG": "C.UTF-8", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1",
                "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
         env.update(pod_rules.environment(container, pod.name, "default", pod.spec["metadata"]["labels"], self.secrets))
@@ -101,9 +101,19 @@ class Scenario:
                 ok = False
         else:  # the kubelet asks the pod's address from outside
             url = f"http://{self.network.ips[1]}:{probe['httpGet']['port']}{probe['httpGet']['path']}"
-            ok = subprocess.run(["ip", "netns", "exec", self.network.names[0], "wget", "-q", "-T", str(probe["timeoutSeconds"]), "--tries", "1", "-O",
-                                 "/dev/null", url], stderr=subprocess.DEVNULL).returncode == 0
+            wget = ["wget", "-q", "-T", str(probe["timeoutSeconds"]), "--tries", "1", "-O", "/dev/null", url]
+            ok = subprocess.run(["ip", "netns", "exec", self.network.names[0], *wget], stderr=subprocess.DEVNULL).returncode == 0
         return ok, time.monotonic() - began
+
+    def start_head(self):
+        """A stock head gives up after 30 s, which a busy machine may need; the kubelet would start it again, and so is it here."""
+        for _ in range(3):
+            self.head_run = run = self.run(self.head, self.head.spec["spec"]["containers"][0])
+            wait_for(lambda: "Ray runtime started." in run.output() or run.wait(0) is not None, 180, "the head starts")
+            if run.wait(0) is None:
+                return
+            note(f"the head ended with {run.wait(0)} while it started: {run.output().strip().splitlines()[-1]}")
+        raise AssertionError("the head does not start")
 
     # -- the course of a pod ------------------------------------------------------------------
     def wait_in_init(self):
@@ -111,15 +121,17 @@ class Scenario:
         init = self.run(self.worker, self.worker.spec["spec"]["initContainers"][0])
         wait_for(lambda: "the head does not answer" in init.output(), 60, "a first try of the init container fails")
         assert init.wait(0) is None, "the init container did not wait"
-        self.head_run = self.run(self.head, self.head.spec["spec"]["containers"][0])
+        self.start_head()
         status = init.wait(120)
-        assert status == 0 and "the head answers" in init.output(), f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-500:]}"
+        assert status == 0 and "the head answers" in init.output(), (
+            f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-500:]}")
 
     def start(self):
         container = self.worker.spec["spec"]["containers"][0]
         began = time.monotonic()
         self.run_worker = run = self.run(self.worker, container)
-        wait_for(lambda: "Ray runtime started." in run.output() or run.wait(0) is not None, 120, "the start command says that the node is up", 0.01)
+        wait_for(lambda: "Ray runtime started." in run.output() or run.wait(0) is not None, 120,
+                 "the start command says that the node is up", 0.01)
         assert run.wait(0) is None, f"ended with {run.wait(0)}: {run.output()[-2000:]}"
         note(f"from the container's start to \"Ray runtime started.\": {time.monotonic() - began:.2f} s")
         with open(f"/proc/{run.init}/cmdline", "rb") as f:
@@ -143,8 +155,9 @@ class Scenario:
         assert node["instance"] == POD_NAME and node["type"] == "gpu", node
         assert node["resources"]["GPU"] == 4 and node["resources"]["CPU"] == 2 and node["resources"]["memory"] == 8 * 2**30, node
         assert state["autoscaler"][POD_NAME]["type"] == "gpu" and state["autoscaler"][POD_NAME]["total"]["GPU"] == 4, state
-        first = state["autoscaler"][POD_NAME]
-        wait_for(lambda: self.ask("look")["autoscaler"][POD_NAME]["idle_ms"] > max(first["idle_ms"], 0), 30, "the autoscaler sees the node idle, and longer")
+        first = state["autoscaler"][POD_NAME]["idle_ms"]
+        wait_for(lambda: self.ask("look")["autoscaler"][POD_NAME]["idle_ms"] > max(first, 0), 30,
+                 "the autoscaler sees the node idle, and longer")
 
     def works(self):
         result = self.ask("work")
@@ -209,6 +222,23 @@ class Scenario:
         if self.mode == "raylet-c":  # `ray start` of 2.35.0 loses its last words
             assert "Some Ray subprocesses exited unexpectedly" in run.output(), run.output()[-1500:]
 
+    def stop(self):
+        """`raylet-c stop` inside ends the container in good order."""
+        done = self.run_worker.exec(["raylet-c", "stop"])
+        status = self.run_worker.wait(15)
+        # the exec dies with the container when process 1 is quicker than its last words
+        assert status == 0 and done.returncode in (0, 137, -9), (
+            f"{done.returncode} {done.stdout!r}, container {status}: {self.run_worker.output()[-800:]}")
+
+    def leave_without_head(self):
+        """A cluster that is deleted: the head is gone, and the worker does not wait for it until the kubelet's patience ends."""
+        self.head_run.end()
+        began = time.monotonic()
+        self.run_worker.signal(signal.SIGTERM)
+        status = self.run_worker.wait(40)
+        note(f"without a head: ended with status {status} {time.monotonic() - began:.1f} s after the signal")
+        assert status == 0 and time.monotonic() - began < 25, self.run_worker.output()[-1500:]
+
     def all(self):
         self.wait_in_init()
         self.start()
@@ -222,6 +252,11 @@ class Scenario:
         # the kubelet starts the container again, in the same pod
         self.start()
         self.crash()
+        if self.mode == "raylet-c":
+            self.start()
+            self.stop()
+            self.start()
+            self.leave_without_head()
 
 
 def _read(path):

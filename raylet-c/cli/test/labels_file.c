@@ -32,8 +32,9 @@ static const char *parsed(const char *text)
 static void maps(void)
 {
 	CHECK_STR("a=b|", parsed("a: b"));
-	CHECK_STR("gpu=A100|zone=us-west-2a|ray.io/team=it's|none=|v=1.2.3|n=12|", parsed("# comment\n---\ngpu: A100  \r\nzone:\t\"us-west-2a\" # here\n"
-	                                                                                 "ray.io/team: 'it''s'\n\nnone: \"\"\nv: 1.2.3\n'n': '12'\n...\n"));
+	CHECK_STR("gpu=A100|zone=us-west-2a|ray.io/team=it's|none=|v=1.2.3|n=12|",
+	          parsed("# comment\n---\ngpu: A100  \r\nzone:\t\"us-west-2a\" # here\n"
+	                 "ray.io/team: 'it''s'\n\nnone: \"\"\nv: 1.2.3\n'n': '12'\n...\n"));
 	CHECK_STR("a=b#c|", parsed("a: b#c"));
 	CHECK_STR("a=x\"y\\z|", parsed("a: \"x\\\"y\\\\z\""));
 	CHECK_STR("url=a:b|", parsed("url: a:b"));
@@ -41,8 +42,8 @@ static void maps(void)
 
 static void refused(void)
 {
-	static const char *const no_strings[] = { "a: 1", "a: 1.5", "a: 0x1f", "a: true", "a: No", "a: null", "a: ~", "a:", "a: 2024-01-01", "a: 10:30", "a: [b]",
-		                                  "a: {b: c}", "a: |", "a: *b", "a: b: c" };
+	static const char *const no_strings[] = { "a: 1", "a: 1.5", "a: 0x1f", "a: true", "a: No", "a: null", "a: ~", "a:", "a: 2024-01-01",
+		                                  "a: 10:30", "a: [b]", "a: {b: c}", "a: |", "a: *b", "a: b: c" };
 
 	for (size_t i = 0; i < sizeof no_strings / sizeof no_strings[0]; i++) {
 		if (strstr(parsed(no_strings[i]), "line 1: The value of \"a\" is not string type") == NULL)
