@@ -74,7 +74,7 @@ def two_hosts(f: Field):
     hosts = Hosts()
     try:
         f.head_ip = "10.44.0.1"
-        f.start_head()
+        f.start_head(config={"worker_niceness": 0})  # as in b24.py
         f.start_node(ip="10.44.0.1", resources={"a": 1})
         f.start_node(ip="10.44.0.2", resources={"b": 1}, wrap=("ip", "netns", "exec", hosts.names[1]))
         found = ranks(f, 29501)
