@@ -89,6 +89,8 @@ static void take_text(const char *text, size_t n, rc_library *ret)
 
 static void take_constants(rc_view bytes, rc_library *ret)
 {
+	if (bytes.n == 0)
+		return;
 	const char *p = (const char *)bytes.p, *end = p + bytes.n;
 	while (p < end) {
 		const char *stop = memchr(p, 0, (size_t)(end - p));

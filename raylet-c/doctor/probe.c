@@ -57,6 +57,8 @@ static int take(const char *name, int fd, pid_t child, int seconds, rc_buf *out,
 	int status = reap(child, false);
 	if (WIFSIGNALED(status))
 		return rc_fail(error, RC_E_UNAVAILABLE, "%s crashed: %s", name, strsignal(WTERMSIG(status)));
+	if (WEXITSTATUS(status) != 0)
+		return rc_fail(error, RC_E_UNAVAILABLE, "%s ended the process with status %d", name, WEXITSTATUS(status));
 	return 0;
 }
 

@@ -52,6 +52,8 @@ ranks = [Rank.remote(), Rank.remote()]
 place = ray.get(ranks[0].place.remote())
 ray.get([rank.run.remote(i, place) for i, rank in enumerate(ranks)])
 """
+# Trainers import torch: with the niceness that Ray gives workers they would wait for whatever else a busy machine runs.
+WILLING = {"worker_niceness": 0}
 DONE = """
 print("DONE", [n["Labels"].get("raylet-c/transport") for n in ray.nodes() if n["Resources"].get("under_test")])
 """
@@ -99,7 +101,7 @@ def scrape(f, node):
 
 def plain(f: Field):
     """No EFA: sockets on the interface of the node's own address; the user's own setting stays."""
-    f.start_head(config={"metrics_report_interval_ms": 1000})
+    f.start_head(config={"metrics_report_interval_ms": 1000, **WILLING})
     node = f.start_node()
 
     def metric():
@@ -120,7 +122,7 @@ def plain(f: Field):
 def with_efa(f: Field):
     """A described g6.12xlarge: EFA's environment, and warnings where the user's own settings are risky."""
     root = _machine.make(os.path.join(f.temp_dir, "g6"), "g6.12xlarge")
-    f.start_head()
+    f.start_head(config=WILLING)
     f.start_node(env={"RC_DOCTOR_ROOT": root, "RAYLET_C_REQUIRE_EFA": "1"})
     t = Trained(f)
     want = {"FI_PROVIDER": "efa", "FI_EFA_FORK_SAFE": "1", "FI_EFA_USE_HUGE_PAGE": "0", "NCCL_PROTO": None}
@@ -134,7 +136,7 @@ def without_its_parts(f: Field):
     """EFA with a missing plugin: a warning with the reason in the daemon's log and the worker's; required: no node."""
     root = _machine.make(os.path.join(f.temp_dir, "g6"), "g6.12xlarge")
     os.unlink(root + "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so")
-    f.start_head()
+    f.start_head(config=WILLING)
     f.start_node(env={"RC_DOCTOR_ROOT": root})
     expect("EFA is there and trainers will not use it: there is no NCCL plugin" in f.daemon_log(), "the daemon does not warn")
     t = Trained(f)
@@ -160,7 +162,7 @@ def locked_memory(f: Field):
     """B39: `ulimit -l 64` reaches the workers unchanged, and doctor and daemon name it."""
     low = "file /proc/self/limits Max locked memory         65536                65536                bytes"
     root = _machine.make(os.path.join(f.temp_dir, "g6"), "g6.12xlarge", low)
-    f.start_head()
+    f.start_head(config=WILLING)
     f.start_node(env={"RC_DOCTOR_ROOT": root}, wrap=("bash", "-c", 'ulimit -l 64 && exec "$0" "$@"'))
     expect("only 64 KiB of memory may be locked (ulimit -l)" in f.daemon_log(), "the daemon does not name the limit")
     t = Trained(f)
@@ -174,7 +176,7 @@ def locked_memory(f: Field):
 
 def ray_train(f: Field):
     """The same under Ray Train."""
-    f.start_head()
+    f.start_head(config=WILLING)
     f.start_node()
     t = Trained(f, how=RAY_TRAIN)
     expect(len([line for line in t.lines if "training transport" in line]) == 1, f"not told once: {t.lines}")

@@ -20,7 +20,14 @@ static void hangs(int out)
 static void crashes(int out)
 {
 	(void)out;
+	signal(SIGSEGV, SIG_DFL); /* a sanitizer's own handler */
 	raise(SIGSEGV);
+}
+
+static void leaves(int out)
+{
+	(void)out;
+	_exit(3);
 }
 
 static void talks(int out)
@@ -65,6 +72,8 @@ static void faults(void)
 	CHECK_STR("slow did not answer within 1 s", e.text);
 	CHECK_EQ_INT(-1, rc__probe("", "bad", crashes, 5, &b, &e));
 	CHECK_STR("bad crashed: Segmentation fault", e.text);
+	CHECK_EQ_INT(-1, rc__probe("", "gone", leaves, 5, &b, &e));
+	CHECK_STR("gone ended the process with status 3", e.text);
 	CHECK_EQ_INT(-1, rc__probe("", "loud", talks, 5, &b, &e));
 	CHECK_EQ_INT(RC_E_FULL, e.code);
 	CHECK_EQ_INT(-1, rc__probe("/nowhere", "absent", says, 5, &b, &e));
