@@ -31,7 +31,7 @@ time.sleep(600)
 NOT_OURS = re.compile(r"^(python_|process_|target_info)")
 # Series of the stock raylet that tell of its inner parts (its event loops, its scheduler's classes and the like).
 STOCK_RAYLET = re.compile(
-    r"^ray_(grpc_server_|operation_|io_context_|scheduler_|internal_num_|object_directory_|pull_manager_|push_manager_|object_manager_|"
+    r"^ray_(grpc_server_|grpc_client_|operation_|io_context_|scheduler_|internal_num_|object_directory_|pull_manager_|push_manager_|object_manager_|"
     r"spill_manager_|memory_manager_|local_resource_view|worker_register_time|object_store_dist|object_store_)")
 
 

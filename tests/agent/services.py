@@ -53,7 +53,7 @@ def through_the_head(f):
     with open(os.path.join(f.session_logs(), "long.log"), "w") as out:
         out.write("".join(f"line {i}\n" for i in range(50000)))
     text = ask(f, "/api/v0/logs/file", node_id=node.node_id, filename="long.log", lines=3)
-    expect(text.splitlines()[-3:] == ["line 49997", "line 49998", "line 49999"] and len(text) < 100, f"three lines: {text[:200]!r}")
+    expect(text.endswith("line 49997\nline 49998\nline 49999\n") and len(text) < 100, f"three lines: {text[:200]!r}")
     text = ask(f, "/api/v0/logs/file", node_id=node.node_id, filename="long.log", lines=-1)
     expect("line 0\n" in text and text.count("\n") >= 50000, f"all lines: {len(text)}")
     for name in ("none.log", "../../secret"):
