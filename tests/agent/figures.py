@@ -150,7 +150,7 @@ def beside_stock(f):
     stock, native = start(f, env=STOCK, resources={"stock": 1}), start(f, env=NATIVE, resources={"native": 1})
     payloads = Payloads(f)
     driver = f.driver(ACTORS.replace("where", "'under_test'"))
-    pids = [int(p) for p in wait_for(lambda: re.search(r"PIDS (\d+) (\d+)", _field.read(driver.log)), 60, "the actors answer").groups()]
+    pids = [int(p) for p in wait_for(lambda: re.search(r"PIDS (\d+) (\d+)", _field.read(driver.log)), 200, "the actors answer").groups()]
 
     def shown(node, pid):
         return [p for _, p in payloads.of(node) if any(w["pid"] == pid and w["cmdline"][0] == "ray::Shown" for w in p["workers"])][1:]
@@ -179,4 +179,4 @@ for key in sorted(gcs.internal_kv_keys(b"DASHBOARD_AGENT", b"dashboard", 10)):
 
 
 if __name__ == "__main__":
-    _field.run(beside_stock, limit=240)
+    _field.run(beside_stock, limit=400)

@@ -270,7 +270,7 @@ static bool still_wanted(void *arg)
 static void native_starts_on_demand(void)
 {
 	rc_error error;
-	rc_agents_options o = options("2.60.0", "/bin/sleep 600 --grpc-port=0 --listen-port=0 --metrics-export-port=0", "/bin/sleep 600 --runtime-env-agent-port=0");
+	rc_agents_options o = options("2.60.0", "/bin/true --grpc-port=0 --listen-port=0 --metrics-export-port=0", "/bin/sh -c \"sleep 600\" --runtime-env-agent-port=0");
 	rc_agent_ports p;
 	o.native = true;
 	o.runtime_env_busy = still_wanted;
@@ -289,9 +289,11 @@ static void native_starts_on_demand(void)
 	CHECK_EQ_INT(0, rc_agents_runtime_env_pid(a));
 	wanted_still = true;
 	rc_agents_want_runtime_env(a);
-	kill(rc_agents_runtime_env_pid(a), SIGKILL);
-	run_for(2500);
-	CHECK(rc_agents_runtime_env_pid(a) > 0);
+	pid = rc_agents_runtime_env_pid(a);
+	kill(pid, SIGKILL);
+	for (int i = 0; i < 50 && (!rc_agents_runtime_env_pid(a) || rc_agents_runtime_env_pid(a) == pid); i++)
+		run_for(200);
+	CHECK(rc_agents_runtime_env_pid(a) > 0 && rc_agents_runtime_env_pid(a) != pid);
 	rc_agents_stop(a, 2000, stop_loop, NULL);
 	rc_loop_run(loop);
 	rc_agents_destroy(a);
