@@ -144,6 +144,11 @@ train_through_ray() { # release, environment
 	"$2/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes raylet-c
 }
 
+agent() { # release, environment
+	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --folder tests/agent --only '^(pages|figures|services)$' \
+		--logs "$out/agent-$1-logs" | tee "$out/agent-$1.tap"
+}
+
 # The FSDP engine against torch's own, on CPU ranks of this host. What needs GPUs cannot run here.
 train() {
 	local test name
@@ -201,6 +206,10 @@ if [ "$mode" != --fast ]; then
 	with_our_daemon kuberay kuberay
 	stage "field reports"
 	with_our_daemon field field "$([ "$mode" = --all ] && echo . || echo '^driver_left$')"
+	if [ "$mode" = --all ]; then
+		stage "native agent"
+		with_our_daemon agent agent
+	fi
 fi
 if [ "${CI:-}" = true ]; then # leave no server behind
 	$bazel shutdown >/dev/null 2>&1

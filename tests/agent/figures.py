@@ -31,7 +31,7 @@ time.sleep(600)
 NOT_OURS = re.compile(r"^(python_|process_|target_info)")
 # Series of the stock raylet that tell of its inner parts (its event loops, its scheduler's classes and the like).
 STOCK_RAYLET = re.compile(
-    r"^ray_(grpc_server_|operation_|io_context_|scheduler_|internal_num_|object_directory_|pull_manager_|push_manager_|object_manager_|"
+    r"^ray_(grpc_server_|grpc_client_|operation_|io_context_|scheduler_|internal_num_|object_directory_|pull_manager_|push_manager_|object_manager_|"
     r"spill_manager_|memory_manager_|local_resource_view|worker_register_time|object_store_dist|object_store_)")
 
 
@@ -150,7 +150,7 @@ def beside_stock(f):
     stock, native = start(f, env=STOCK, resources={"stock": 1}), start(f, env=NATIVE, resources={"native": 1})
     payloads = Payloads(f)
     driver = f.driver(ACTORS.replace("where", "'under_test'"))
-    pids = [int(p) for p in wait_for(lambda: re.search(r"PIDS (\d+) (\d+)", _field.read(driver.log)), 60, "the actors answer").groups()]
+    pids = [int(p) for p in wait_for(lambda: re.search(r"PIDS (\d+) (\d+)", _field.read(driver.log)), 200, "the actors answer").groups()]
 
     def shown(node, pid):
         return [p for _, p in payloads.of(node) if any(w["pid"] == pid and w["cmdline"][0] == "ray::Shown" for w in p["workers"])][1:]
@@ -179,4 +179,4 @@ for key in sorted(gcs.internal_kv_keys(b"DASHBOARD_AGENT", b"dashboard", 10)):
 
 
 if __name__ == "__main__":
-    _field.run(beside_stock, limit=240)
+    _field.run(beside_stock, limit=400)

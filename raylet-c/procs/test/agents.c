@@ -1,6 +1,7 @@
 /* Helper processes with fake agents: ports, port files, environment, restarts, end. */
 #define _GNU_SOURCE
 #include "raylet-c/procs/agents.h"
+#include "raylet-c/procs/gen/job_agent_py.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -242,6 +243,62 @@ static void stubborn_helper_is_killed(void)
 	rc_agents_destroy(a);
 }
 
+static void text_is_up_to_date(void)
+{
+	FILE *f = fopen("python/raylet_c/job_agent.py", "r");
+	if (!f) {
+		printf("# python/raylet_c/job_agent.py is not here, not compared\n");
+		return;
+	}
+	char *text = rc_alloc(1 << 16);
+	size_t n = fread(text, 1, (1 << 16) - 1, f);
+	fclose(f);
+	CHECK_EQ_INT(sizeof(rc_job_agent_source) - 1, n);
+	CHECK_STR(rc_job_agent_source, text);
+	free(text);
+}
+
+/* With the native agent: the first helper never, the second when it is wanted, and not again when it ended unneeded. */
+static bool wanted_still;
+
+static bool still_wanted(void *arg)
+{
+	(void)arg;
+	return wanted_still;
+}
+
+static void native_starts_on_demand(void)
+{
+	rc_error error;
+	rc_agents_options o = options("2.60.0", "/bin/true --grpc-port=0 --listen-port=0 --metrics-export-port=0", "/bin/sh -c \"sleep 600\" --runtime-env-agent-port=0");
+	rc_agent_ports p;
+	o.native = true;
+	o.runtime_env_busy = still_wanted;
+	CHECK_EQ_INT(0, rc_agents_choose_ports(&o, &p, &error));
+	CHECK(p.runtime_env_helper_port > 0 && p.runtime_env_helper_port != p.runtime_env_agent_port && p.job_helper_port > 0);
+	rc_agents *a = rc_agents_start(loop, &o, &p);
+	run_for(2200);
+	CHECK(!rc_agents_runtime_env_pid(a) && !rc_agents_dashboard_pid(a));
+	rc_agents_want_runtime_env(a);
+	pid_t pid = rc_agents_runtime_env_pid(a);
+	CHECK(pid > 0);
+	rc_agents_want_runtime_env(a);
+	CHECK_EQ_INT(pid, rc_agents_runtime_env_pid(a));
+	kill(pid, SIGKILL);
+	run_for(1500);
+	CHECK_EQ_INT(0, rc_agents_runtime_env_pid(a));
+	wanted_still = true;
+	rc_agents_want_runtime_env(a);
+	pid = rc_agents_runtime_env_pid(a);
+	kill(pid, SIGKILL);
+	for (int i = 0; i < 50 && (!rc_agents_runtime_env_pid(a) || rc_agents_runtime_env_pid(a) == pid); i++)
+		run_for(200);
+	CHECK(rc_agents_runtime_env_pid(a) > 0 && rc_agents_runtime_env_pid(a) != pid);
+	rc_agents_stop(a, 2000, stop_loop, NULL);
+	rc_loop_run(loop);
+	rc_agents_destroy(a);
+}
+
 int main(void)
 {
 	rc_error error;
@@ -255,6 +312,8 @@ int main(void)
 	RUN(helpers_run, "helpers get their ports, environment and a pipe, and come back on the same ports");
 	RUN(helpers_give_way, "helpers wait while something more urgent starts");
 	RUN(stubborn_helper_is_killed, "a helper that does not end is killed after the grace");
+	RUN(native_starts_on_demand, "with the native agent the runtime-env agent runs when it is wanted");
+	RUN(text_is_up_to_date, "the job agent's text is that of its file");
 	rc_procs_destroy(procs, 2000);
 	rc_loop_destroy(loop);
 	char *clean = rc_sprintf("rm -r %s", dir);
