@@ -119,10 +119,10 @@ class Scenario:
     def wait_in_init(self):
         """The init container waits while there is no head, and ends once there is one."""
         init = self.run(self.worker, self.worker.spec["spec"]["initContainers"][0])
-        wait_for(lambda: "the head does not answer" in init.output(), 60, "a first try of the init container fails")
+        wait_for(lambda: "the head does not answer" in init.output(), 180, "a first try of the init container fails")
         assert init.wait(0) is None, "the init container did not wait"
         self.start_head()
-        status = init.wait(120)
+        status = init.wait(180)
         assert status == 0 and "the head answers" in init.output(), (
             f"init container: {status}: {init.output()[-1000:]} {self.head_run.output()[-500:]}")
 
