@@ -18,12 +18,12 @@ import optim_test
 FSDP2 = ("odd sizes", "tied weights", "lora", "bf16 mixed, f32 reduce", "not resharded after forward", "activation checkpoints", "clipping",
          "accumulation, bf16 mixed, f32 reduce", "sgd, gradients zeroed in place", "nested units", "evaluation between steps")
 ALONE = ("odd", "tied")  # the engine against a run without sharding: where torch's own fully_shard needs a GPU, this is the oracle
-FSDP1 = ("whole model", "odd sizes", "bf16 mixed", "SHARD_GRAD_OP, no_sync", "activation checkpoints", "clipping", "no_sync", "full state dicts",
-         "full parameters read and written", "gradients held by the user", "frozen and thawed", "an exception in forward", "lora, no_sync",
+FSDP1 = ("whole model", "odd sizes", "bf16 mixed", "SHARD_GRAD_OP, no_sync", "activation checkpoints", "clipping", "no_sync",
+         "full state dicts", "full parameters read and written", "gradients held by the user", "frozen and thawed", "an exception in forward", "lora, no_sync",
          "sharded state dicts")
 FSDP1 += tuple(name + ", original parameters" for name in FSDP1) + ("NO_SHARD",)
-METHODS = ("two forward passes, one backward pass", "accumulation, set_reshard_after_backward", "parameters without gradients in some steps",
-           "unshard and reshard by hand", "register_fsdp_forward_method", "load_state_dict", "an exception in backward, reset_iter_state",
+METHODS = ("two forward passes, one backward pass", "accumulation, set_reshard_after_backward",
+           "parameters without gradients in some steps", "unshard and reshard by hand", "register_fsdp_forward_method", "load_state_dict", "an exception in backward, reset_iter_state",
            "left to torch: CPU offload")
 OPTIM = ("adamw, defaults", "sgd, momentum=0.9", "adamw, fused=True", "adamw, lora", "adamw, reload", "clipping, norm 2 to 0.5")
 # Public names that a release has not: their cases cannot run there.
