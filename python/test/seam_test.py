@@ -74,7 +74,8 @@ def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), lo
         tree.update(files)
         tree["torch/__init__.py"] = DEVICE + tree["torch/__init__.py"]
         tree["torch/distributed/fsdp/__init__.py"] += FULL
-        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py", "train/transport.py"):
+        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py", "train/settings.py",
+                     "train/transport.py"):
             os.makedirs(os.path.dirname(os.path.join(top, "raylet_c", name)), exist_ok=True)
             shutil.copy(os.path.join(PACKAGE, name), os.path.join(top, "raylet_c", name))
         for name, text in tree.items():
