@@ -319,7 +319,8 @@ def buffers(orig, buffer_dtype):
             opt.zero_grad()
             losses.append(loss.item())
         stored = sorted({str(p.dtype) for p in model.parameters()})
-        result[name] = {"types": seen, "losses": losses, "stored": stored, "grads": sorted(grads), "weights": weights(model, 1), "served": served(model, 1)}
+        result[name] = {"types": seen, "losses": losses, "stored": stored, "grads": sorted(grads),
+                        "weights": weights(model, 1), "served": served(model, 1)}
     return result
 
 
