@@ -74,7 +74,8 @@ def case(sentence, code, want, environment=(("RAYLET_C", "fsdp"),), files=(), lo
         tree.update(files)
         tree["torch/__init__.py"] = DEVICE + tree["torch/__init__.py"]
         tree["torch/distributed/fsdp/__init__.py"] += FULL
-        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py", "train/transport.py"):
+        for name in ("__init__.py", "_seam.py", "train/__init__.py", "train/prepare_model.py", "train/settings.py",
+                     "train/transport.py"):
             os.makedirs(os.path.dirname(os.path.join(top, "raylet_c", name)), exist_ok=True)
             shutil.copy(os.path.join(PACKAGE, name), os.path.join(top, "raylet_c", name))
         for name, text in tree.items():
@@ -186,8 +187,8 @@ def errors():
          "stock\n['install', 'uninstall']", files=broken, log="torch's own FSDP stays in place: RuntimeError: no way")
     case("a face that cannot be imported leaves torch's own in place, with one line", USE, "stock",
          files={"raylet_c/train/fsdp1.py": "import no_such_module\n"}, log="ModuleNotFoundError: No module named 'no_such_module'")
-    case("without the C module torch's own stays in place, with one line", USE, "stock", files={"raylet_c/_train.py": "import no_such_module\n"},
-         log="the C module raylet_c._train cannot be loaded: No module named 'no_such_module'")
+    case("without the C module torch's own stays in place, with one line", USE, "stock",
+         files={"raylet_c/_train.py": "import no_such_module\n"}, log="the C module raylet_c._train cannot be loaded: No module named 'no_such_module'")
     case("with a C module of another version torch's own stays in place, with one line", USE, "stock",
          files={"raylet_c/_train.py": "VERSION = '0.0.9'\n"}, log="the C module raylet_c._train is 0.0.9, the Python files beside it are ")
     case("with a C module without a version torch's own stays in place, with one line", USE, "stock", files={"raylet_c/_train.py": ""},

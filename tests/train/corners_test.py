@@ -1,5 +1,5 @@
-"""What few train functions do, on both faces: growth over many steps, torch.func, parameters that come later, groups and models that come and
-go, install() late, double backward, exceptions, gradients of gradients. Against torch's own, or against a run without sharding.
+"""What few train functions do, on both faces: growth over many steps, torch.func, parameters that come later, groups and models that
+come and go, install() late, double backward, exceptions, gradients of gradients. Against torch's own, or against a run without sharding.
 
     python tests/train/corners_test.py [TEXT]      only cases whose name holds TEXT
 """
@@ -201,8 +201,8 @@ def functional(face, what):
     after = model(x)  # whatever came of it, the model works on
     after.sum().backward()
     plain(x).sum().backward()
-    return {"expected": expected, "got": None if isinstance(got, Exception) else _pytree.tree_map(torch.Tensor.detach, got), "error": None, "raised": repr(got)[:300],
-            "after": (after.detach(), plain(x).detach())}
+    return {"expected": expected, "got": None if isinstance(got, Exception) else _pytree.tree_map(torch.Tensor.detach, got),
+            "raised": repr(got)[:300], "after": (after.detach(), plain(x).detach())}
 
 
 def close(a, b):
@@ -298,7 +298,7 @@ def create_graph(face):
 
 def refused(results):
     for r in results:
-        assert r["raised"] and r["raised"].startswith("NotImplementedError: backward with create_graph=True is not served by raylet_c"), r["raised"]
+        assert "NotImplementedError: backward with create_graph=True is not served by raylet_c" in str(r["raised"]), r["raised"]
         assert close(*r["after"]), "the step after it is wrong: %s" % (r["after"],)
 
 
@@ -320,7 +320,7 @@ class Bomb(torch.autograd.Function):
 
 
 def exploding(face, times):
-    """An exception in the middle of some backward passes: the steps after them are as if those had not been. torch's own leaves them out."""
+    """An exception in the middle of some backward passes: later steps are as if those had not been. torch's own leaves them out."""
     model, layers = build("odd")
     layers[1].register_forward_hook(lambda module, args, out: Bomb.apply(out))
     model = wrap(model, face, layers)

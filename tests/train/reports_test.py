@@ -89,11 +89,12 @@ def clipped(how):
     torch.manual_seed(2)
     alone = Plain(odd=True, tied=True, layers=4)
     if face == 2:
-        options = {"mesh": dist.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))} if mode == "HYBRID_SHARD" else {}
+        options = {}
     else:
         options = {"sharding_strategy": ShardingStrategy[mode]}
-        if mode == "HYBRID_SHARD":
-            options["device_mesh"] = dist.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
+    if mode == "HYBRID_SHARD":
+        mesh = dist.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
+        options["mesh" if face == 2 else "device_mesh"] = mesh
     model = wrap(model, face, list(model.layers), **options)
     opts = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, alone)]
     norms = []
@@ -234,7 +235,7 @@ def shared_memory():
 
 
 def rounds(face):
-    """B38: a model from one file that ranks map, trained and deleted, three times: the memory of all ranks, (at the peak, afterwards) each."""
+    """B38: a model from one file that ranks map, trained and deleted, three times: the memory of all ranks, (at the peak, afterwards)."""
     import torch.distributed as dist
 
     rank, _ = ranks()
@@ -290,7 +291,8 @@ class Filtered(nn.Module):
         self.seen = seen
 
     def forward(self, x):
-        self.seen.append({"weight": str(self.lin.weight.dtype), "buffers": sorted({str(b.dtype) for b in self.buffers() if b.is_floating_point()})})
+        types = {str(b.dtype) for b in self.buffers() if b.is_floating_point()}
+        self.seen.append({"weight": str(self.lin.weight.dtype), "buffers": sorted(types)})
         x = F.conv1d(x, self.kernel.to(x.dtype), padding=1, groups=6)
         return self.lin(self.norm(x))
 
@@ -303,8 +305,10 @@ def buffers(orig, buffer_dtype):
     result = {}
     for name, dtype in (("mixed", torch.bfloat16), ("full", None)):
         seen, losses, grads = [], [], set()
-        mp = MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32, buffer_dtype=buffer_dtype and getattr(torch, buffer_dtype)) if dtype else None
-        model = FullyShardedDataParallel(Filtered(seen, buffer_dtype == "bfloat16"), device_id=CPU, use_orig_params=orig, mixed_precision=mp)
+        of_buffers = buffer_dtype and getattr(torch, buffer_dtype)
+        mp = MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32, buffer_dtype=of_buffers) if dtype else None
+        model = Filtered(seen, buffer_dtype == "bfloat16")
+        model = FullyShardedDataParallel(model, device_id=CPU, use_orig_params=orig, mixed_precision=mp)
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(4):
             x = torch.randn(4, 6, 16, generator=torch.Generator().manual_seed(10 * step + rank))
@@ -314,7 +318,8 @@ def buffers(orig, buffer_dtype):
             opt.step()
             opt.zero_grad()
             losses.append(loss.item())
-        result[name] = {"types": seen, "losses": losses, "stored": sorted({str(p.dtype) for p in model.parameters()}), "grads": sorted(grads),
+        stored = sorted({str(p.dtype) for p in model.parameters()})
+        result[name] = {"types": seen, "losses": losses, "stored": stored, "grads": sorted(grads),
                         "weights": weights(model, 1), "served": served(model, 1)}
     return result
 
@@ -356,8 +361,8 @@ for f in FACES:
          check_uniform if f == 1 else check_adapters),
         (2, "B38, %s: the third model of a process takes no more memory than the first" % NAMES[f], rounds, dict(face=f), check_rounds),
     ]
-CASES += [(2, "B43%s, buffers in %s: torch's types, losses and weights" % (", original parameters" if orig else "", of or "no type"), buffers,
-           dict(orig=orig, buffer_dtype=of), check_buffers("torch." + (of or "float32")))
+CASES += [(2, "B43%s, buffers in %s: torch's types, losses and weights" % (", original parameters" if orig else "", of or "no type"),
+           buffers, dict(orig=orig, buffer_dtype=of), check_buffers("torch." + (of or "float32")))
           for orig, of in ((False, "bfloat16"), (True, "bfloat16"), (True, "float32"), (True, None))]
 CASES += [(2, "B23, fully_shard: a full state that rank 0 asks for alone is an error on all ranks, within the timeout", lone_state,
            dict(seconds=5), check_lone)]  # the last: its ranks are of no use afterwards

@@ -18,16 +18,17 @@ import optim_test
 FSDP2 = ("odd sizes", "tied weights", "lora", "bf16 mixed, f32 reduce", "not resharded after forward", "activation checkpoints", "clipping",
          "accumulation, bf16 mixed, f32 reduce", "sgd, gradients zeroed in place", "nested units", "evaluation between steps")
 ALONE = ("odd", "tied")  # the engine against a run without sharding: where torch's own fully_shard needs a GPU, this is the oracle
-FSDP1 = ("whole model", "odd sizes", "bf16 mixed", "SHARD_GRAD_OP, no_sync", "activation checkpoints", "clipping", "no_sync", "full state dicts",
-         "full parameters read and written", "gradients held by the user", "frozen and thawed", "an exception in forward", "lora, no_sync",
-         "sharded state dicts")
+FSDP1 = ("whole model", "odd sizes", "bf16 mixed", "SHARD_GRAD_OP, no_sync", "activation checkpoints", "clipping", "no_sync",
+         "full state dicts", "full parameters read and written", "gradients held by the user", "frozen and thawed",
+         "an exception in forward", "lora, no_sync", "sharded state dicts")
 FSDP1 += tuple(name + ", original parameters" for name in FSDP1) + ("NO_SHARD",)
-METHODS = ("two forward passes, one backward pass", "accumulation, set_reshard_after_backward", "parameters without gradients in some steps",
-           "unshard and reshard by hand", "register_fsdp_forward_method", "load_state_dict", "an exception in backward, reset_iter_state",
-           "left to torch: CPU offload")
+METHODS = ("two forward passes, one backward pass", "accumulation, set_reshard_after_backward",
+           "parameters without gradients in some steps", "unshard and reshard by hand", "register_fsdp_forward_method", "load_state_dict",
+           "an exception in backward, reset_iter_state", "left to torch: CPU offload")
 OPTIM = ("adamw, defaults", "sgd, momentum=0.9", "adamw, fused=True", "adamw, lora", "adamw, reload", "clipping, norm 2 to 0.5")
 # Public names that a release has not: their cases cannot run there.
 SINCE = {"an exception in backward, reset_iter_state": (2, 10)}
+EXACT = torch.__version__ >= (2, 9)  # before, torch's own step over DTensors of odd sizes differs in the last bit from one over plain tensors
 GPU_ONLY = not hasattr(torch.cpu.Stream, "record_event")  # torch's own fully_shard, before torch 2.7
 
 
@@ -46,18 +47,18 @@ def cases():
     for name, kwargs in fsdp2_test.CASES:
         if name in FSDP2 and not GPU_ONLY:
             what = dict(test="fsdp2_test", function="train", kwargs=kwargs)
-            yield "fully_shard, " + name, what, what, lambda a, b, k=kwargs: fsdp2_test.compare(2, k, a, b)
+            yield "fully_shard, " + name, what, what, lambda a, b, k=kwargs: fsdp2_test.compare(2 if EXACT else 3, k, a, b)
     for kind in ALONE:
         yield (fsdp2_test.order_sentence(2, kind), None, dict(test="fsdp2_test", function="rank_order", kwargs=dict(kind=kind)),
                lambda a, b: fsdp2_test.check_rank_order(b))
     for name, _, function, kwargs in methods_test.CASES:
         if name in METHODS and not GPU_ONLY and torch.__version__ >= SINCE.get(name, (2, 6)):
             what = dict(test="methods_test", function=function.__name__, kwargs=kwargs)
-            yield "fully_shard, " + name, what, what, lambda a, b, n=name: methods_test.compare(n, 2, a, b)
+            yield "fully_shard, " + name, what, what, lambda a, b, n=name: methods_test.compare(n, 2 if EXACT else 3, a, b)
     for name, kwargs in optim_test.CASES:
         if name in OPTIM and not GPU_ONLY:
             what = dict(test="optim_test", function="train", kwargs=kwargs)
-            yield name, what, what, lambda a, b, k=kwargs: optim_test.compare(k, a, b, True)
+            yield name, what, what, lambda a, b, k=kwargs: optim_test.compare(k, a, b, EXACT)
     for name, kwargs, *stock in fsdp1_test.CASES:
         if name in FSDP1:
             ours = dict(test="fsdp1_test", function="train", kwargs=kwargs)
