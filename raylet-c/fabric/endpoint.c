@@ -130,6 +130,7 @@ rc_endpoint *rc_endpoint_open(const rc_fabric_library *l, const rc_fabric_offer 
 static void end_op(rc_endpoint *p, rc_op *op, uint64_t n, const rc_error *error)
 {
 	rc_list_remove(&op->link);
+	op->busy = false;
 	p->n_ops--;
 	op->done(op, n, error);
 }
@@ -273,15 +274,18 @@ static int start(rc_endpoint *p, rc_op *op, const rc_region *local, rc_error *e)
 {
 	ssize_t rc = -FI_EAGAIN;
 
+	op->busy = false;
 	if (p->offer.registers && !local)
 		return rc_fail(e, RC_E_INVALID, "fabric %s: memory of an operation must be registered", p->offer.provider);
 	if (op->n > p->offer.max_message)
 		return rc_fail(e, RC_E_INVALID, "fabric %s: %zu bytes in one operation, at most %llu go", p->offer.provider, op->n,
 		               (unsigned long long)p->offer.max_message);
 	op->description = local ? fi_mr_desc(local->mr) : NULL;
+	op->busy = true; /* some providers end it inside the call, and tell later */
 	if (rc_list_empty(&p->waiting)) /* else it would overtake */
 		rc = post(p, op);
-	if (rc && rc != -FI_EAGAIN)
+	op->busy = !rc || rc == -FI_EAGAIN;
+	if (!op->busy)
 		return fail(p, e, op->kind == READ ? "read" : op->kind == SEND ? "send" : "receive", rc);
 	rc_list_append(rc ? &p->waiting : &p->posted, &op->link);
 	p->n_ops++;
@@ -340,7 +344,7 @@ static int take_errors(rc_endpoint *p, rc_error *e)
 		return 0;
 	if (rc < 0)
 		return fail(p, e, "the completion queue's error cannot be read", rc);
-	if (!op) /* of no operation of ours: a provider's own connection */
+	if (!op || !op->busy) /* of a provider's own connection, or told before */
 		return 0;
 	text[0] = '\0';
 	fi_cq_strerror(p->cq, entry.prov_errno, entry.err_data, text, sizeof text);
@@ -394,9 +398,11 @@ int rc_endpoint_poll(rc_endpoint *p, rc_error *e)
 		if (n < 0)
 			return fail(p, e, "the completion queue", n);
 		for (ssize_t i = 0; i < n; i++) {
-			if (!entries[i].op_context)
+			rc_op *op = entries[i].op_context;
+
+			if (!op || !op->busy)
 				continue;
-			end_op(p, entries[i].op_context, entries[i].len, NULL);
+			end_op(p, op, entries[i].len, NULL);
 			ended++;
 		}
 	}

@@ -21,10 +21,13 @@ enum { RC_FABRIC_ADDRESS = 256 }; /* bytes of an endpoint's address at most; opa
 typedef struct rc_op rc_op;
 /* error: NULL when it went well. n: bytes of a received message. */
 typedef void (*rc_op_fn)(rc_op *op, uint64_t n, const rc_error *error);
-struct rc_op { /* the caller's memory; done is set by the caller */
+/* The caller's memory; done is set by the caller. One that ended with an error must not be used again, nor freed, before the endpoint
+ * is closed: a provider may yet tell of it a second time, which is ignored only as long as it is not busy again. */
+struct rc_op {
 	void *context[8]; /* the provider's own while the operation is under way (struct fi_context2) */
 	rc_op_fn done;
 	rc_link link;
+	bool busy; /* between being accepted and done */
 	/* What was asked for, kept until the provider takes it. */
 	int kind;
 	uint64_t peer, tag, key, from;

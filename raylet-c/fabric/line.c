@@ -21,6 +21,7 @@
 enum {
 	PIECE = 1 << 20,
 	WINDOW = 16,      /* pieces under way */
+	MAX_BAD = 1000,   /* failed pieces: then the endpoint is opened anew */
 	MAX_PEERS = 4096, /* then addresses that nobody reads from are forgotten */
 	NAP_NS = 50000,   /* between polls, something under way */
 	/* Only granted: the reader does the work, but for the first contact. Its copies hold a lock that a poll here would spin on (half
@@ -69,7 +70,8 @@ struct rc__line {
 	rc_map *peers; /* address -> rc__peer */
 	const rc_error *closing; /* why the endpoint is being closed; regions go with it */
 	rc_link reads, turns; /* all; those with pieces to post */
-	piece pieces[WINDOW], *free_piece;
+	piece *free_piece, *bad_pieces; /* bad: not to be used again while this endpoint lives (endpoint.h) */
+	unsigned n_bad;
 	int granted;
 	long granted_nap_ns;
 	uint64_t checked_ms;
@@ -217,6 +219,23 @@ static void maybe_end(rc__line *l, rc__read *r)
 		read_end(l, r, NULL);
 }
 
+static void add_piece(rc__line *l)
+{
+	piece *p = rc_alloc(sizeof *p);
+
+	p->line = l;
+	p->next_free = l->free_piece;
+	l->free_piece = p;
+}
+
+static void free_pieces(piece *p)
+{
+	for (piece *next; p; p = next) {
+		next = p->next_free;
+		free(p);
+	}
+}
+
 static void piece_done(rc_op *op, uint64_t n, const rc_error *error)
 {
 	piece *p = RC_CONTAINER(op, piece, op);
@@ -224,8 +243,15 @@ static void piece_done(rc_op *op, uint64_t n, const rc_error *error)
 	rc__read *r = p->read;
 
 	(void)n;
-	p->next_free = l->free_piece;
-	l->free_piece = p;
+	if (error) {
+		p->next_free = l->bad_pieces;
+		l->bad_pieces = p;
+		l->n_bad++;
+		add_piece(l);
+	} else {
+		p->next_free = l->free_piece;
+		l->free_piece = p;
+	}
 	r->under_way--;
 	r->peer->pieces--;
 	r->peer->last_ms = rc_now_ms();
@@ -328,6 +354,8 @@ static int check_stalls(rc__line *l, rc_error *e)
 	if (now - l->checked_ms < CHECK_MS)
 		return 0;
 	l->checked_ms = now;
+	if (l->n_bad > MAX_BAD)
+		return rc_fail(e, RC_E_UNAVAILABLE, "fabric %s: %u reads have failed", l->options.offer.provider, l->n_bad);
 	while (rc_map_next(l->peers, &i, NULL, &value)) {
 		const rc__peer *peer = value;
 
@@ -385,6 +413,8 @@ static void end_all(rc__line *l, const rc_error *e)
 	while (rc_map_next(l->peers, &i, NULL, &value))
 		free(value);
 	rc_map_destroy(l->peers);
+	free_pieces(l->free_piece);
+	free_pieces(l->bad_pieces);
 }
 
 static bool turn(rc__line *l, rc_error *e)
@@ -440,11 +470,8 @@ rc__line *rc__line_create(const rc__line_options *o)
 	rc_list_init(&l->reads);
 	rc_list_init(&l->turns);
 	l->peers = rc_map_create();
-	for (int i = 0; i < WINDOW; i++) {
-		l->pieces[i].line = l;
-		l->pieces[i].next_free = l->free_piece;
-		l->free_piece = &l->pieces[i];
-	}
+	for (int i = 0; i < WINDOW; i++)
+		add_piece(l);
 	l->box = rc_alloc(sizeof *l->box);
 	l->box->line = l;
 	pthread_mutex_init(&l->box->lock, NULL);

@@ -10,7 +10,8 @@
  * always active, so that the store makes room for it. An object whose place is not known yet takes no turn.
  *
  * An attempt: ask one place (a node of ours by Fetch, see fetch.c, another by ObjectManagerService/Pull) and wait for chunks;
- * without progress for a while, or when that node dies, the next place. What has come stays, and chunks that are here already are not copied again.
+ * without progress for a while, or when that node dies, the next place. What has come stays, and chunks
+ * that are here already are not copied again.
  *
  * Ends without success become an error object (metadata: the ErrorType in decimal, no data), which is what a stock node
  * stores: OWNER_DIED; OBJECT_DELETED when the owner does not know the object; OBJECT_FETCH_TIMED_OUT when it exists nowhere

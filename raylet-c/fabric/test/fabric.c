@@ -12,7 +12,7 @@
 #include "raylet-c/base/log.h"
 #include "raylet-c/base/test.h"
 
-enum { WAIT_MS = 30000, STALL_MS = 1500, MB = 1 << 20, SIZE = 24 * MB + 4097 };
+enum { WAIT_MS = 30000, STALL_MS = 3000, MB = 1 << 20, SIZE = 24 * MB + 4097 };
 
 static rc_loop *loop;
 static const char *provider;

@@ -39,8 +39,9 @@ static void moves(void)
 		UNTIL(known_to_owner, (&(here){ &nodes[k], refs[k], 6 }));
 		rc_objects_get(nodes[!k].objects, &client_a, refs[k], 6, false);
 	}
-	for (int k = 0; k < 2; k++) {
+	for (int k = 0; k < 2; k++)
 		UNTIL(all_here, (&(here){ &nodes[!k], refs[k], 6 }));
+	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < 6; i++)
 			CHECK(intact(&nodes[!k], &refs[k][i], sizes[i][0], sizes[i][1]));
 		CHECK_EQ_INT(3, stats_of(&nodes[k]).came_inline);
@@ -73,8 +74,9 @@ static void moves_thousand(void)
 	}
 	for (int k = 0; k < 2; k++)
 		rc_objects_get(nodes[!k].objects, &client_a, refs[k], EACH, false);
-	for (int k = 0; k < 2; k++) {
+	for (int k = 0; k < 2; k++)
 		UNTIL(all_here, (&(here){ &nodes[!k], refs[k], EACH }));
+	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < EACH; i++)
 			wrong += !intact(&nodes[!k], &refs[k][i], sizes[k][i], i % 3);
 	}
@@ -123,8 +125,9 @@ static void fabric_off(void)
 		UNTIL(known_to_owner, (&(here){ &nodes[k], &refs[k], 1 }));
 		rc_objects_get(nodes[!k].objects, &client_a, &refs[k], 1, false);
 	}
-	for (int k = 0; k < 2; k++) {
+	for (int k = 0; k < 2; k++)
 		UNTIL(all_here, (&(here){ &nodes[!k], &refs[k], 1 }));
+	for (int k = 0; k < 2; k++) {
 		CHECK(intact(&nodes[!k], &refs[k], 2 * MB, 5));
 		CHECK_EQ_INT(1, stats_of(&nodes[k]).fetch_pushed);
 		CHECK_EQ_INT(0, stats_of(&nodes[k]).came_fabric);
