@@ -340,15 +340,20 @@ static void gather_interfaces(const char *root, const char *address, rc_facts *f
 	for (const char *at = rc_buf_cstr(&text); rc__probe_line(&at, key, value);) {
 		if (strcmp(key, "address") != 0 || sscanf(value, "%15s %63s", name, ip) != 2)
 			continue;
-		for (size_t i = 0; i < f->n_interfaces; i++) {
-			rc_interface *it = &f->interfaces[i];
-			if (strcmp(it->name, name) != 0)
-				continue;
-			bool own = address && strcmp(ip, address) == 0;
-			if (!*it->address || own)
-				snprintf(it->address, sizeof(it->address), "%s", ip);
-			it->of_node |= own;
+		size_t known = 0;
+		while (known < f->n_interfaces && strcmp(f->interfaces[known].name, name) != 0)
+			known++;
+		if (known == f->n_interfaces && known < RC_FACTS_INTERFACES) { /* /sys can be that of another network namespace */
+			f->interfaces[f->n_interfaces++] = (rc_interface){ .up = true, .mbits = -1 };
+			strcpy(f->interfaces[known].name, name);
 		}
+		if (known == f->n_interfaces)
+			continue;
+		rc_interface *it = &f->interfaces[known];
+		bool own = address && strcmp(ip, address) == 0;
+		if (!*it->address || own)
+			snprintf(it->address, sizeof(it->address), "%s", ip);
+		it->of_node |= own;
 	}
 	rc_buf_free(&text);
 	/* 127.0.0.2 and the like are of lo without being listed. */

@@ -25,7 +25,7 @@ class Rank:
 
 ranks = [Rank.options(resources={name: 1}).remote() for name in ("a", "b")]
 try:
-    print("FOUND " + json.dumps(ray.get([rank.run.remote(i, PORT) for i, rank in enumerate(ranks)], timeout=150)))
+    print("FOUND " + json.dumps(ray.get([rank.run.remote(i, THE_PORT) for i, rank in enumerate(ranks)], timeout=150)))
 except Exception as error:
     print("FAILED " + " ".join(str(error).split()))
 """
@@ -65,7 +65,7 @@ class Hosts:
 
 
 def ranks(f, port, **env):
-    driver = f.driver(LOOP.replace("PORT", str(port)), init="runtime_env={'env_vars': %r}" % env)
+    driver = f.driver(LOOP.replace("THE_PORT", str(port)), init="runtime_env={'env_vars': %r}" % env)
     wait_for(lambda: driver.poll() is not None, 200, "the driver ends")
     return read(driver.log)
 

@@ -173,6 +173,9 @@ static void other_interfaces(void)
 	look("g6.xlarge", "file /sys/class/net/docker0/operstate up\nfile /sys/class/net/lo/operstate unknown\n"
 	     "probe addresses\naddress: docker0 172.17.0.1\naddress: ens32 172.31.4.5\nend", false);
 	CHECK_STR("ens32", c.interface);
+	look("g6.xlarge", "probe addresses\naddress: veth9 172.31.4.5\nend", false); /* not in /sys */
+	CHECK_STR("veth9", c.interface);
+	look("g6.xlarge", "file /sys/class/net/lo/operstate unknown\nprobe addresses\naddress: docker0 172.17.0.1\nend", false);
 	rc_facts_gather(&(rc_facts_options){ .root = root, .address = "127.0.44.2" }, &f);
 	CHECK(rc_facts_own(&f) && strcmp(rc_facts_own(&f)->name, "lo") == 0);
 	rc_facts_gather(&(rc_facts_options){ .root = root, .address = "10.9.9.9" }, &f);
