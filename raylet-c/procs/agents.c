@@ -142,7 +142,11 @@ static bool is_dashboard_agent(const char *pid)
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
 	if (fd >= 0)
 		close(fd);
-	return n > 0 && (memmem(text, (size_t)n, "dashboard/agent.py", 18) || memmem(text, (size_t)n, "ray::DashboardAgent", 19));
+	if (n <= 0)
+		return false;
+	size_t first = strnlen(text, (size_t)n); /* the program: a daemon may be its node's agent itself */
+	return memmem(text, (size_t)n, "dashboard/agent.py", 18) || memmem(text, (size_t)n, "ray::DashboardAgent", 19) ||
+	       (first >= 7 && !memcmp(text + first - 7, "/raylet", 7));
 }
 
 static bool held_by_other_agent(int port)
