@@ -33,7 +33,7 @@ def is_map(f):
 
 
 def pool_of(path):
-    """A pool with Ray's files; those that import what is not embedded (opencensus) are left out, no message of ours needs them."""
+    """A pool with Ray's files. What they import and is not embedded (opencensus) goes, with the messages that have fields of it; services too."""
     _, blobs = dialect.open_ray(path)
     files = {f.name: f for blob in blobs for f in dialect.embedded_files(blob)}
     pool = descriptor_pool.DescriptorPool()
@@ -43,12 +43,20 @@ def pool_of(path):
 
     def add(name):
         if name in done or name.startswith("google/protobuf/"):
-            return True
-        if name not in files or not all([add(n) for n in files[name].dependency]):
-            return False
-        pool.AddSerializedFile(files[name].SerializeToString())
+            return
         done.add(name)
-        return True
+        file = descriptor_pb2.FileDescriptorProto.FromString(files[name].SerializeToString())
+        absent = [n for n in file.dependency if n not in files and not n.startswith("google/protobuf/")]
+        if absent:
+            kept = [n for n in file.dependency if n not in absent]
+            messages = [m for m in file.message_type if not any(f.type_name.startswith(".opencensus.") for f in m.field)]
+            for field in ("dependency", "public_dependency", "weak_dependency", "message_type", "service"):
+                file.ClearField(field)
+            file.dependency.extend(kept)
+            file.message_type.extend(messages)
+        for needed in file.dependency:
+            add(needed)
+        pool.AddSerializedFile(file.SerializeToString())
 
     for name in files:
         add(name)

@@ -35,6 +35,9 @@ static size_t dump_value(rc_buf *out, ProtobufCType type, const void *p) /* retu
 	case PROTOBUF_C_TYPE_DOUBLE:
 		rc_buf_printf(out, "\"%a\"", *(const double *)p);
 		return 8;
+	case PROTOBUF_C_TYPE_FLOAT:
+		rc_buf_printf(out, "\"%a\"", (double)*(const float *)p);
+		return 4;
 	case PROTOBUF_C_TYPE_INT64:
 		rc_buf_printf(out, "%" PRId64, *(const int64_t *)p);
 		return 8;

@@ -1,6 +1,7 @@
 /* Finding nodes in a /proc that the test lays out itself. */
 #include "raylet-c/cli/nodes_here.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -89,10 +90,9 @@ static void others(void)
 	rc_error error;
 	size_t n;
 
-	if (geteuid() != 0) {
-		printf("# not root: no process can be given to another user\n");
+	if (chown(folder, 12345, 12345)) { /* not root, or a user namespace of one user */
+		printf("# left out: no folder can be given to another user here: %s\n", strerror(errno));
 	} else {
-		CHECK_EQ_INT(0, chown(folder, 12345, 12345));
 		CHECK_EQ_INT(0, rc_nodes_here(proc, &nodes, &n, &error));
 		CHECK_EQ_INT(1, n);
 		CHECK_EQ_INT(104, nodes[0].daemon);
