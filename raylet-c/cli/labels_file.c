@@ -30,7 +30,6 @@ static char *quoted(const char *s, size_t n, size_t *i)
 	char quote = s[*i];
 	rc_buf out = { 0 };
 
-	rc_buf_grow(&out, 0);
 	for (size_t k = *i + 1; k < n; k++) {
 		if (s[k] == quote && quote == '\'' && k + 1 < n && s[k + 1] == quote) {
 			k++; /* '' is one ' */
