@@ -17,6 +17,20 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
 
+def check_exact(results):
+    """Each rank ran on the engine, and has the oracle's losses and weights bit for bit."""
+    import torch
+
+    if isinstance(results, Exception):
+        raise results
+    for result in results:
+        assert result["ours"], "the run was not the engine's"
+        for ours, oracle in result["losses"]:
+            assert ours == oracle, "losses differ: %s" % result["losses"]
+        for name, (ours, oracle) in result["weights"].items():
+            assert torch.equal(ours, oracle), "weight %s differs by %g" % (name, (ours - oracle).abs().max())
+
+
 class Tap:
     """The lines of a test: check(sentence, function, *arguments) for each case, end() last."""
 

@@ -152,20 +152,9 @@ def train(kind="plain", face="fsdp2", steps=3, local=0, accumulate=1, sync=True,
     return {"losses": losses, "weights": weights, "ours": on_engine(), "traffic": per_step, "plan": planned}
 
 
-def exact(results):
-    if isinstance(results, Exception):
-        raise results
-    for result in results:
-        assert result["ours"], "the run was not the engine's"
-        for ours, oracle in result["losses"]:
-            assert ours == oracle, "losses differ: %s" % result["losses"]
-        for name, (ours, oracle) in result["weights"].items():
-            assert torch.equal(ours, oracle), "weight %s differs by %g" % (name, (ours - oracle).abs().max())
-
-
 def as_planned(results, most=None):
     """most: between nodes, of the bytes of all parameters, for each node."""
-    exact(results)
+    _ranks.check_exact(results)
     for result in results:
         counted, planned = result["traffic"][-1], result["plan"]
         for name in ("within", "between", "gathers"):
@@ -176,7 +165,7 @@ def as_planned(results, most=None):
 
 def once_between(results):
     """The last step's two backward passes together have the bytes between nodes of the plan for one."""
-    exact(results)
+    _ranks.check_exact(results)
     for result in results:
         crossed = [t["between"] for t in result["traffic"]]
         assert sum(crossed[-2:]) == result["plan"]["between"], "%s, planned were %d" % (crossed, result["plan"]["between"])
@@ -207,7 +196,7 @@ def main():
     summed = [(ranks, face, dict(kind="square", face=face, accumulate=2, sync=False, secondary_shard=True, **way))
               for ranks, way in ((2, dict(ranks_per_node=1)), (4, TWO)) for face in ("fsdp2", "fsdp1_orig")]
     for ranks in (2, 4):
-        cases = [("%d ranks, %s: bit for bit an unsharded run" % (n, name), exact, (), kwargs) for n, name, kwargs in EXACT if n == ranks]
+        cases = [("%d ranks, %s: bit for bit an unsharded run" % (n, name), _ranks.check_exact, (), kwargs) for n, name, kwargs in EXACT if n == ranks]
         cases += [("4 ranks, %s: the bytes of the plan, %.1f of the parameters' between nodes" % (name, most), as_planned, (most,), kwargs)
                   for most, name, kwargs in PLANNED if ranks == 4]
         cases += [("%d ranks, secondary shard, %s: passes whose gradients are summed up are gathered between nodes once" % (n, face), once_between, (),

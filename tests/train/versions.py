@@ -50,7 +50,7 @@ def cases():
             yield "fully_shard, " + name, what, what, lambda a, b, k=kwargs: fsdp2_test.compare(2 if EXACT else 3, k, a, b)
     for kind in ALONE:
         yield (fsdp2_test.order_sentence(2, kind), None, dict(test="fsdp2_test", function="rank_order", kwargs=dict(kind=kind)),
-               lambda a, b: fsdp2_test.check_rank_order(b))
+               lambda a, b: _ranks.check_exact(b))
     for name, _, function, kwargs in methods_test.CASES:
         if name in METHODS and not GPU_ONLY and torch.__version__ >= SINCE.get(name, (2, 6)):
             what = dict(test="methods_test", function=function.__name__, kwargs=kwargs)

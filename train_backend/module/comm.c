@@ -230,7 +230,10 @@ static PyObject *comm_window(PyObject *self, PyObject *args)
 	return (PyObject *)w;
 }
 
-static PyObject *comm_all_gather(PyObject *self, PyObject *args, PyObject *kwargs)
+typedef int (*block_exchange)(rc_comm *, rc_tag, const void *, void *, size_t, rc_stream, rc_error *);
+
+/* Operations on blocks of bytes. */
+static PyObject *exchange(PyObject *self, PyObject *args, PyObject *kwargs, block_exchange operation)
 {
 	static char *names[] = {"send", "recv", "bytes", "stream", "unit", "phase", NULL};
 	comm *c = (comm *)self;
@@ -242,8 +245,13 @@ static PyObject *comm_all_gather(PyObject *self, PyObject *args, PyObject *kwarg
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KKn|Kzz", names, &send, &recv, &bytes, &stream, &tag.unit, &tag.phase) || begin(c))
 		return NULL;
-	CALL(c, failed, rc_comm_all_gather(c->comm, tag, pointer(send), pointer(recv), (size_t)bytes, pointer(stream), &error));
+	CALL(c, failed, operation(c->comm, tag, pointer(send), pointer(recv), (size_t)bytes, pointer(stream), &error));
 	return outcome(failed, &error);
+}
+
+static PyObject *comm_all_gather(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+	return exchange(self, args, kwargs, rc_comm_all_gather);
 }
 
 static PyObject *comm_gather_pieces(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -329,18 +337,7 @@ static PyObject *comm_all_reduce(PyObject *self, PyObject *args, PyObject *kwarg
 
 static PyObject *comm_all_to_all(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"send", "recv", "bytes", "stream", "unit", "phase", NULL};
-	comm *c = (comm *)self;
-	unsigned long long send, recv, stream = 0;
-	Py_ssize_t bytes;
-	rc_tag tag = {0};
-	rc_error error;
-	int failed;
-
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KKn|Kzz", names, &send, &recv, &bytes, &stream, &tag.unit, &tag.phase) || begin(c))
-		return NULL;
-	CALL(c, failed, rc_comm_all_to_all(c->comm, tag, pointer(send), pointer(recv), (size_t)bytes, pointer(stream), &error));
-	return outcome(failed, &error);
+	return exchange(self, args, kwargs, rc_comm_all_to_all);
 }
 
 static PyObject *comm_broadcast(PyObject *self, PyObject *args, PyObject *kwargs)
