@@ -80,7 +80,6 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
             data = native.glob(["test/data/**"], allow_empty = True) + test_data,
             linkopts = RC_LINKOPTS,
             linkstatic = True,
-            flaky = source[len("test/"):-len(".c")] in outside_sandbox,
             tags = (["not_under_tsan"] if source[len("test/"):-len(".c")] in not_under_tsan else []) +
                    (["local"] if source[len("test/"):-len(".c")] in outside_sandbox else []),
             deps = [":" + name, ":test_headers", "//bazel:tsan_suppressions"] + deps + test_deps,

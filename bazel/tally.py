@@ -37,11 +37,9 @@ def count_events(path):
     passed, failed, skipped = [], [], []
     with open(path, encoding="utf-8") as f:
         events = [json.loads(line) for line in f if line.strip()]
-    # Of a flaky test's attempts the last one counts: Bazel stops at the first that passes.
-    last = {e["id"]["testResult"]["label"]: e for e in events if "testResult" in e.get("id", {})}
     for event in events:
         label = event.get("id", {}).get("testResult", {}).get("label")
-        if label and event is last[label]:
+        if label:
             result = event["testResult"]
             logs = [a["uri"] for a in result.get("testActionOutput", []) if a["name"] == "test.log" and "uri" in a]
             text = ""

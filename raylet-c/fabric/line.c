@@ -68,7 +68,7 @@ struct rc__line {
 	rc_region *arena;
 	bool arena_tried;
 	rc_map *peers; /* address -> rc__peer */
-	const rc_error *closing; /* why the endpoint is being closed; regions go with it */
+	const rc_error *closing; /* while the endpoint is being closed, why; regions go with it */
 	rc_link reads, turns; /* all; those with pieces to post */
 	piece *free_piece, *bad_pieces; /* bad: not to be used again while this endpoint lives (endpoint.h) */
 	unsigned n_bad;
@@ -95,7 +95,7 @@ static void deliver_all(box *b, rc__line *l)
 	broken = b->broken && !b->broken_told;
 	b->broken_told = b->broken;
 	pthread_mutex_unlock(&b->lock);
-	if (broken) /* first: who learns of a failed job finds the offer resting */
+	if (broken) /* first: see rc__line_back */
 		l->options.broken(l->options.arg, l, &b->why);
 	while (!rc_list_empty(&jobs)) {
 		rc__job *j = RC_CONTAINER(jobs.next, rc__job, link);
@@ -140,7 +140,8 @@ void rc__line_back(rc__line *l, rc__job *j, const rc_error *e)
 		j->error = *e;
 	pthread_mutex_lock(&l->box->lock);
 	rc_list_append(&l->box->jobs, &j->link);
-	post(l);
+	if (!l->closing) /* else with the word that the line is broken: who learns of a failed job must find the offer resting */
+		post(l);
 	pthread_mutex_unlock(&l->box->lock);
 }
 
@@ -402,6 +403,7 @@ static void end_all(rc__line *l, const rc_error *e)
 	l->endpoint = NULL;
 	while (!rc_list_empty(&l->reads))
 		read_end(l, RC_CONTAINER(l->reads.next, rc__read, all), e);
+	l->closing = NULL;
 	tell_broken(l, e);
 	(void)take_jobs(l, &jobs);
 	while (!rc_list_empty(&jobs)) {

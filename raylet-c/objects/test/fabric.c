@@ -47,6 +47,7 @@ static void moves(void)
 		CHECK_EQ_INT(3, stats_of(&nodes[k]).came_inline);
 		CHECK_EQ_INT(3, stats_of(&nodes[k]).came_fabric);
 		CHECK_EQ_INT(3, stats_of(&nodes[k]).fetch_granted);
+		CHECK_EQ_INT(0, stats_of(&nodes[k]).fetch_pushed + stats_of(&nodes[k]).chunks_out + stats_of(&nodes[k]).pull_retries);
 		CHECK_EQ_INT(0, rc_map_count(nodes[k].objects->lends));
 	}
 	stop_cluster();
