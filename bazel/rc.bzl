@@ -49,8 +49,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
       test_deps: libraries that only its tests include.
       replay_deps: libraries that only its fuzz targets include.
       not_under_tsan: tests that cannot hold there; bazel/test.sh says which and why.
-      outside_sandbox: tests of libfabric: shm names memory by the process id, which sandboxes have in common; and on a busy machine
-        its providers stall for longer than the tests' limits now and then, so such a test has three tries.
+      outside_sandbox: tests of libfabric: shm names memory by the process id, which sandboxes have in common.
     """
     native.cc_library(
         name = name,
