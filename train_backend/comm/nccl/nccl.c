@@ -3,7 +3,8 @@
  * A call only queues work on the caller's stream. After it an event is recorded there, and the call is "in flight" until the event is
  * done. A watchdog thread looks at the oldest call in flight ten times a second: when it does not end within the timeout, when a rank of
  * this host has died or has given up, and when NCCL reports an error, it keeps the reason, tells the ranks of this host (progress.h) and
- * aborts NCCL's communicator, which ends what waits on the device. Only the watchdog aborts.
+ * aborts NCCL's communicator, which ends what waits on the device. Only the watchdog aborts. With nothing in flight it looks in the same
+ * way at the call that a thread is inside of: NCCL connects ranks in the first calls, and waits in them for every rank without a limit.
  *
  * While a stream is captured into a CUDA graph its work is not run, and no event may be asked about: such calls are not in flight. */
 #define _GNU_SOURCE
@@ -68,7 +69,7 @@ typedef struct nccl {
 	int group_count;
 
 	pthread_mutex_t use;     /* held in NCCL's functions */
-	rc__nccl_comm handle;    /* under use; NULL: aborted, or not connected */
+	_Atomic(rc__nccl_comm) handle; /* under use, but for an abort beside a call; NULL: aborted, or not connected */
 
 	pthread_mutex_t lock;    /* for all below */
 	pthread_cond_t changed;
@@ -77,6 +78,8 @@ typedef struct nccl {
 	flight *flights;         /* [FLIGHTS], a ring from oldest to newest */
 	uint64_t oldest, newest;
 	double since;            /* when the oldest became the oldest */
+	rc__call inside;         /* what a thread is in NCCL's functions for; number 0: none is */
+	double inside_since;
 	rc_event spare[FLIGHTS];
 	int spares;
 	atomic_bool failed;      /* may be read without the lock; then reason stands */
@@ -200,8 +203,7 @@ static void abort_library(nccl *n)
 	clock_gettime(CLOCK_REALTIME, &limit);
 	limit.tv_sec += (time_t)busy_grace;
 	held = pthread_mutex_timedlock(&n->use, &limit) == 0;
-	handle = n->handle;
-	n->handle = NULL;
+	handle = atomic_exchange(&n->handle, NULL);
 	if (handle)
 		n->library->ncclCommAbort(handle);
 	if (held)
@@ -226,15 +228,14 @@ static void *watch(void *argument)
 			abort_library(n);
 			aborted = true;
 			pthread_mutex_lock(&n->lock);
-		} else if (aborted || n->oldest == n->newest) {
+		} else if (aborted) {
 			pthread_cond_wait(&n->changed, &n->lock);
 		} else {
-			bool bad = reap(n, &error) < 0;
+			bool bad = reap(n, &error) < 0, flies = n->oldest != n->newest;
+			rc__call call = flies ? n->flights[n->oldest % FLIGHTS].call : n->inside;
+			double since = flies ? n->since : n->inside_since;
 
-			if (!bad && n->oldest != n->newest) {
-				rc__call call = n->flights[n->oldest % FLIGHTS].call;
-				double since = n->since;
-
+			if (!bad && call.number) {
 				pthread_mutex_unlock(&n->lock);
 				bad = look(n, &call, since, &gone_since, &error) < 0;
 				pthread_mutex_lock(&n->lock);
@@ -243,7 +244,7 @@ static void *watch(void *argument)
 				pthread_mutex_unlock(&n->lock);
 				give_up(n, &error);
 				pthread_mutex_lock(&n->lock);
-			} else if (n->oldest != n->newest && !n->stop) {
+			} else if (!n->stop) {
 				pthread_cond_timedwait(&n->changed, &n->lock, &next);
 			}
 		}
@@ -254,6 +255,21 @@ static void *watch(void *argument)
 
 /* ---- calls ---- */
 
+static void enter(nccl *n, const rc__call *call)
+{
+	pthread_mutex_lock(&n->lock);
+	n->inside = *call;
+	n->inside_since = now();
+	pthread_mutex_unlock(&n->lock);
+}
+
+static void leave(nccl *n)
+{
+	pthread_mutex_lock(&n->lock);
+	n->inside.number = 0;
+	pthread_mutex_unlock(&n->lock);
+}
+
 /* Puts a queued call in flight. stream_work: it has work on the stream to wait for. */
 static void take_off(nccl *n, const rc__call *call, rc_stream stream, bool stream_work)
 {
@@ -261,8 +277,6 @@ static void take_off(nccl *n, const rc__call *call, rc_stream stream, bool strea
 
 	pthread_mutex_lock(&n->lock);
 	if (n->newest - n->oldest < FLIGHTS) {
-		bool first = n->newest == n->oldest;
-
 		if (stream_work && rc_cuda_stream_capturing(stream, NULL) == 0) {
 			if (n->spares)
 				event = n->spare[--n->spares];
@@ -273,11 +287,9 @@ static void take_off(nccl *n, const rc__call *call, rc_stream stream, bool strea
 				event = NULL;
 			}
 		}
-		n->flights[n->newest++ % FLIGHTS] = (flight){ .call = *call, .stream = stream, .event = event };
-		if (first) {
+		if (n->newest == n->oldest)
 			n->since = now();
-			pthread_cond_broadcast(&n->changed);
-		}
+		n->flights[n->newest++ % FLIGHTS] = (flight){ .call = *call, .stream = stream, .event = event };
 	}
 	pthread_mutex_unlock(&n->lock);
 }
@@ -300,6 +312,7 @@ static int begin(nccl *n, rc_tag tag, rc__call *call, rc_error *error)
 		pthread_mutex_unlock(&n->use);
 		return check_failed(n, error);
 	}
+	enter(n, call);
 	return 0;
 }
 
@@ -340,6 +353,7 @@ static int end(nccl *n, const rc__call *call, rc_stream stream, int result, rc_e
 	char name[RC__CALL_TEXT];
 	rc_error reason;
 
+	leave(n);
 	if (result != RC__NCCL_OK && n->handle)
 		fail_result(n, rc__call_describe(call, name), result, &reason);
 	else if (result != RC__NCCL_OK)
@@ -485,7 +499,10 @@ static int nccl_group_end(rc_comm *comm, rc_error *error)
 		return rc_fail(error, RC_E_INVALID, "no group has been begun");
 	n->grouped = false;
 	pthread_mutex_lock(&n->use);
+	if (n->group_count)
+		enter(n, &n->group[0].call);
 	result = n->library->ncclGroupEnd(); /* in any case: the thread must not stay inside the group */
+	leave(n);
 	pthread_mutex_unlock(&n->use);
 	if (check_failed(n, error))
 		return -1;
@@ -564,6 +581,7 @@ static int nccl_window(rc_comm *comm, size_t bytes, void **base, rc_error *error
 	result = n->library->ncclMemAlloc(&r.memory, room);
 	if (result == RC__NCCL_OK)
 		result = register_memory(n, &r, room);
+	leave(n);
 	pthread_mutex_unlock(&n->use);
 	take_off(n, &call, NULL, false);
 	if (result != RC__NCCL_OK)

@@ -227,6 +227,42 @@ static void aborted(int rank, int size)
 	rc_cuda_stream_destroy(stream, NULL);
 }
 
+/* NCCL connects ranks inside the first calls and waits there: a rank that does not come, has given up or has ended is found all the same. */
+static void connects_late(int rank, int size)
+{
+	rc_comm *comm = connect_nccl(rank, size, 0.8);
+	rc_stream stream = new_stream();
+	rc_error error;
+	float data[64];
+
+	setenv("FAKE_CONNECTS", "1", 1);
+	if (rank != 1) {
+		CHECK_EQ_INT(-1, rc_comm_all_reduce(comm, reduce, data, 4, RC_F32, RC_SUM, stream, &error));
+		CHECK_EQ_INT(RC_E_TIMEOUT, error.code);
+		CHECK(strstr(error.text, "all-reduce of layers.3 (reduce): rank 1 (pid "));
+	}
+	broken(comm, RC_E_TIMEOUT, "did not come within 0.8 s; it has come to call 0, and rank ");
+	ranks_point(1, size);
+	rc_comm_destroy(comm);
+	rc_cuda_stream_destroy(stream, NULL);
+}
+
+static void connects_other_size(int rank, int size)
+{
+	rc_comm *comm = connect_nccl(rank, size, 30);
+	rc_stream stream = new_stream();
+	rc_error error;
+	float data[64];
+
+	setenv("FAKE_CONNECTS", "1", 1);
+	CHECK_EQ_INT(-1, rc_comm_all_reduce(comm, reduce, data, rank == 1 ? 8 : 4, RC_F32, RC_SUM, stream, &error));
+	CHECK_EQ_INT(RC_E_INVALID, error.code);
+	broken(comm, RC_E_INVALID, "all-reduce of layers.3 (reduce): sizes differ: rank ");
+	ranks_point(1, size);
+	rc_comm_destroy(comm);
+	rc_cuda_stream_destroy(stream, NULL);
+}
+
 static void captured(int rank, int size)
 {
 	rc_comm *comm = connect_nccl(rank, size, 0.5);
@@ -329,6 +365,8 @@ static void test_other_size(void) { ranks_run(2, other_size); ranks_run(3, other
 static void test_killed(void) { ranks_run_some_killed(2, killed, 1 << 1); ranks_run_some_killed(3, killed, 1 << 2); }
 static void test_ends_first(void) { ranks_run(3, ends_first); }
 static void test_aborted(void) { ranks_run(2, aborted); }
+static void test_connects_late(void) { ranks_run(2, connects_late); ranks_run(3, connects_late); }
+static void test_connects_other_size(void) { ranks_run(2, connects_other_size); }
 static void test_captured(void) { ranks_run(2, captured); }
 static void test_async_error(void) { ranks_run(2, async_error); }
 static void test_never_connects(void) { ranks_run(2, never_connects); ranks_run(3, never_connects); }
@@ -365,6 +403,8 @@ int main(void)
 	RUN(test_killed, "a killed rank ends the others' calls long before the timeout");
 	RUN(test_ends_first, "a rank that ends after its last call harms nobody");
 	RUN(test_aborted, "an abort reaches the other ranks of the host");
+	RUN(test_connects_late, "a rank that does not come to a call in which NCCL waits is named, and the others come out of it");
+	RUN(test_connects_other_size, "sizes that differ end a call in which NCCL waits");
 	RUN(test_captured, "a call that is captured into a graph is not waited for, a launch of the graph is");
 	RUN(test_async_error, "an error that NCCL reports later is told with its call");
 	RUN(test_never_connects, "a rank that never connects ends the others' wait");
