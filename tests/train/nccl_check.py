@@ -207,6 +207,7 @@ def late():
 def aborted():
     comm = connect()
     x = torch.zeros(4096, device="cuda")
+    comm.all_reduce(x.data_ptr(), 10, "f32", stream=stream())  # the first call connects the ranks, and does not return without all
     if comm.rank == 0:
         comm.all_reduce(x.data_ptr(), 10, "f32", stream=stream())
         comm.abort("the optimizer failed")
