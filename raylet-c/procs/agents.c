@@ -235,7 +235,7 @@ int rc_agents_choose_ports(const rc_agents_options *o, rc_agent_ports *ret, rc_e
 		if (*own[i] < 0)
 			rc = rc_fail(error, RC_E_FULL, "no free port was found for the %s", i ? "job agent" : "runtime-env agent");
 	}
-	if (has_word(&dashboard, "--minimal") && !is_235(o->dialect))
+	if (has_word(&dashboard, "--minimal") && !is_235(o->dialect) && !o->native) /* a Ray without the agent's packages, which only stock's needs */
 		ports.metrics_agent_port = ports.metrics_export_port = ports.dashboard_agent_listen_port = -1;
 	rc_words_free(&dashboard);
 	rc_words_free(&runtime_env);

@@ -88,6 +88,9 @@ static void ports_are_chosen(void)
 	CHECK_EQ_INT(0, rc_agents_choose_ports(&o, &p, &e));
 	CHECK_EQ_INT(-1, p.metrics_agent_port);
 	CHECK_EQ_INT(-1, p.dashboard_agent_listen_port);
+	o.native = true;
+	CHECK_EQ_INT(0, rc_agents_choose_ports(&o, &p, &e));
+	CHECK(p.metrics_agent_port > 1024 && p.metrics_export_port > 1024 && p.dashboard_agent_listen_port > 1024);
 }
 
 static void taken_port_is_named(void)
