@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 releases="2.35.0 2.60.0"
-packages="bazel-bootstrap bazel-rules-java bazel-rules-proto binutils clang-14 g++ gcc git libfabric-dev libgrpc-dev
+packages="bazel-bootstrap bazel-rules-java bazel-rules-proto binutils clang-14 g++ gcc git libclang-rt-14-dev libfabric-dev libgrpc-dev
 	libhiredis-dev libjansson-dev libmsgpack-dev libprotobuf-c-dev libssl-dev libuv1-dev ninja-build procps redis-tools
 	protobuf-c-compiler protobuf-compiler python3 python3-dev python3-venv"
 
