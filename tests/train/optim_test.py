@@ -247,7 +247,7 @@ def same(a, b, where, tolerance):
         assert a == b, "%s: %r and %r" % (where, a, b)
 
 
-def compare(kwargs, stock, ours, exact):
+def compare(kwargs, stock, ours, exact=True):
     for result in (stock, ours):
         if isinstance(result, Exception):
             raise result

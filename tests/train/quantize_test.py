@@ -50,7 +50,7 @@ def curve(face="fsdp2", steps=STEPS, **options):
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
     assert on_engine()
-    return {"losses": losses, "between": seen, "plan": planned["between"]}
+    return {"losses": losses, "between": seen, "plan": planned["between"], "flat": face != "fsdp2"}
 
 
 def compare(lossless, quantised, least):
@@ -65,7 +65,9 @@ def compare(lossless, quantised, least):
     for a, b in zip(*means):
         assert abs(a - b) <= 0.01 * a, "losses differ by more than 1 %%: %s and %s" % tuple(means)
     for result in quantised:
-        assert result["between"] == result["plan"], "%d bytes between nodes, planned were %d" % (result["between"], result["plan"])
+        # The plan is of the layout of fully_shard; that of FSDP1 pads units, not parameters.
+        assert result["between"] == result["plan"] or result["flat"] and 0.8 < result["between"] / result["plan"] < 1, (
+            "%d bytes between nodes, planned were %d" % (result["between"], result["plan"]))
     saved = one["between"] / other["between"]
     print("# bytes between nodes: %d, lossless %d, %.2f times" % (other["between"], one["between"], saved))
     assert saved >= least, "%.2f times fewer bytes" % saved
