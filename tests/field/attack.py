@@ -753,11 +753,9 @@ def helpers_stopped(field):
     for p in helpers:
         os.kill(p.pid, signal.SIGSTOP)
     t.runs_a_task()
-    workers = t.node.of("worker")
-    if workers:  # and an idle worker, and the server that forks them
-        os.kill(workers[0].pid, signal.SIGSTOP)
-    t.runs_a_task()
     t.intact()
+    for p in t.node.of("worker"):  # a task that came to one of these would wait, on any node
+        os.kill(p.pid, signal.SIGSTOP)
     t.ends()
     for p in helpers:
         with contextlib.suppress(OSError):
@@ -789,8 +787,12 @@ def bad_starts(field):
     for what, change, words in cases:
         argv = []
         options = {**own, **change}
+        ports = set(re.findall(r"port=([1-9]\d{3,})\b", " ".join(w for w in t.argv if "agent" in w)))  # of the agents of the node that runs
+        fresh = {port: str(_field.free_port()) for port in ports}
         key = lambda w: w.lstrip("-").split("=", 1)[0]
         for word in t.argv:
+            for port, other in fresh.items():
+                word = word.replace(f"port={port}", f"port={other}")
             name = key(word)
             if name in ("stdout_filepath", "stderr_filepath"):
                 continue
