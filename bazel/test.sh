@@ -112,8 +112,12 @@ accept() { # release, environment, pattern
 		--logs "$out/accept-$1-logs" | tee "$out/accept-$1.tap"
 }
 
-field() { # release, environment, pattern
+run_field() { # release, environment, pattern
 	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" tests/field/run.sh "$2" --only "$3" --logs "$out/field-$1-logs" | tee "$out/field-$1.tap"
+}
+
+field() { # release, environment, pattern
+	with_wheel field "$1" "$2" run_field "$@"
 }
 
 # Manifests and options always; pods and the image recipe, which take minutes, with --all.
@@ -134,14 +138,22 @@ kuberay() { # release, environment
 	nice python3 tests/kuberay/image_test.py --release "$1" --wheel "$(ls bazel-bin/python/raylet_c-*.whl)" | tee "$out/kuberay-image-$1.tap"
 }
 
-# Train functions through Ray: needs our wheel in the environment, which is taken out again.
-train_through_ray() { # release, environment
+# As users have it: with our wheel in the environment, which is taken out again.
+with_wheel() { # stage, release, environment, command...
 	local wheel
-	wheel=$(ls "$root"/bazel-bin/python/raylet_c-*.whl) && "$2/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
-		--no-deps --force-reinstall "$wheel" || { not_ok "train-ray-$1" "the wheel cannot be installed"; return; }
+	wheel=$(ls "$root"/bazel-bin/python/raylet_c-*.whl) && "$3/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
+		--no-deps --force-reinstall "$wheel" || { not_ok "$1-$2" "the wheel cannot be installed"; return; }
+	"${@:4}"
+	"$3/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes raylet-c
+}
+
+run_train_through_ray() { # release, environment
 	HOME="$out/home" FIELD_RAYLET_C="$out/bin/raylet-c" nice "$2/bin/python" tests/train/ray_test.py --ray-bin "$2/bin" \
 		--logs "$out/train-ray-$1-logs" | tee "$out/train-ray-$1.tap"
-	"$2/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes raylet-c
+}
+
+train_through_ray() { # release, environment
+	with_wheel train-ray "$1" "$2" run_train_through_ray "$1" "$2"
 }
 
 agent() { # release, environment
