@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "raylet-c/base/id.h"
+
 typedef struct label {
 	char *key, *value;
 } label;
@@ -178,6 +180,9 @@ void rc_metrics_encode_opencensus(const rc_metrics *m, uint64_t wall_ms, rc_buf 
 		put_part(&metric, 2, &series);
 		put_part(out, 1, &metric); /* ReportOCMetricsRequest.metrics */
 	}
+	/* worker_id: the nil one, as of no worker; Ray's agent of 2.35.0 refuses a report without any. */
+	const rc_id none = rc_id_nil(RC_WORKER_ID);
+	put_bytes(out, 2, none.b, none.n);
 }
 
 /* ---- OpenTelemetry ---- */
