@@ -194,16 +194,24 @@ static int end_late(rc__mesh *m, int q, rc_error *error)
 	long long pid = late->process.pid;
 	double timeout = m->comm->timeout;
 	char name[RC__CALL_TEXT];
+	int here = 0; /* the first that has come: all who wait say the same */
 
+	while (m->peers[here].number < m->number)
+		here++;
 	if (late->number == 0)
 		return end_call(m, RC_E_TIMEOUT, error, "rank %d (pid %lld on %s) did not come within %g s; it has come to no call yet, and rank %d is "
-		                "at call %" PRIu64, q, pid, late->host, timeout, m->comm->rank, m->number);
+		                "at call %" PRIu64, q, pid, late->host, timeout, here, m->number);
 	if (late->number >= m->number)
 		return end_call(m, RC_E_TIMEOUT, error, "rank %d (pid %lld on %s) did not go on within %g s; it came to this call (%" PRIu64
 		                ") and is moving data, stopped or out of reach", q, pid, late->host, timeout, m->number);
 	return end_call(m, RC_E_TIMEOUT, error, "rank %d (pid %lld on %s) did not come within %g s; it came last to %s, call %" PRIu64
 	                ", and rank %d is at call %" PRIu64, q, pid, late->host, timeout,
-	                rc__call_describe(&late->come[late->number % 2].call, name), late->number, m->comm->rank, m->number);
+	                rc__call_describe(&late->come[late->number % 2].call, name), late->number, here, m->number);
+}
+
+static bool dead(const rc__mesh_peer *peer)
+{
+	return peer->near && !rc__process_lives(&peer->process, peer->fd);
 }
 
 static int end_gone(rc__mesh *m, int q, rc_error *error)
@@ -213,7 +221,7 @@ static int end_gone(rc__mesh *m, int q, rc_error *error)
 
 	if (peer->left)
 		return end_call(m, RC_E_UNAVAILABLE, error, "rank %d (pid %lld on %s) has closed its communicator", q, pid, peer->host);
-	if (peer->why.code)
+	if (peer->why.code && !dead(peer))
 		return end_call(m, RC_E_UNAVAILABLE, error, "rank %d (pid %lld on %s) is out of reach: %s", q, pid, peer->host, peer->why.text);
 	return end_call(m, RC_E_UNAVAILABLE, error, "rank %d (pid %lld on %s) has died", q, pid, peer->host);
 }
@@ -235,7 +243,7 @@ static int look_at_others(rc__mesh *m, double t, double since, rc_error *error)
 
 		if (!waits_for(m, q))
 			continue;
-		if (!peer->gone && peer->near && !rc__process_lives(&peer->process, peer->fd))
+		if (!peer->gone && dead(peer))
 			peer->gone = t;
 		if (peer->gone && t - peer->gone > grace && t - since > grace)
 			return end_gone(m, q, error);
@@ -243,14 +251,12 @@ static int look_at_others(rc__mesh *m, double t, double since, rc_error *error)
 	return 0;
 }
 
-/* One who is behind in meeting is named before one who has come. */
+/* One who is behind in meeting is named before one who has come; by rank, so that all who wait name the same. */
 static int latest(const rc__mesh *m)
 {
 	int found = -1;
 
-	for (int i = 1; i < m->comm->size; i++) {
-		int q = (m->comm->rank + i) % m->comm->size;
-
+	for (int q = 0; q < m->comm->size; q++) {
 		if (m->peers[q].number < m->number)
 			return q;
 		if (found < 0 && waits_for(m, q))
@@ -259,24 +265,29 @@ static int latest(const rc__mesh *m)
 	return found;
 }
 
-/* Takes what has come. The number of operations that ended; -1: it is over. */
-static int progress(rc__mesh *m, rc_error *error)
+/* Whether something that has come ends it. n: of the last poll. */
+static int judge(rc__mesh *m, int n, const rc_error *why, rc_error *error)
 {
-	rc_error why;
-	int n = rc_endpoint_poll(m->endpoint, &why);
-
 	if (m->told.kind)
 		return end(m, (rc_code)m->told.code, m->told.text, true, error);
 	if (atomic_load(&m->aborting))
 		return end(m, m->aborted.code, m->aborted.text, false, error);
 	if (n < 0)
-		return end_call(m, why.code, error, "%s", why.text);
+		return end_call(m, why->code, error, "%s", why->text);
 	if (m->failed.code)
 		return end_call(m, m->failed.code, error, "%s", m->failed.text);
 	if (m->stranger >= 0)
 		return end_call(m, RC_E_INVALID, error, "rank %d is of another communicator than rank %d: they were not given the same blobs",
 		                m->stranger, m->comm->rank);
-	return n;
+	return 0;
+}
+
+static int look(rc__mesh *m, rc_error *error)
+{
+	rc_error why;
+	int n = rc_endpoint_poll(m->endpoint, &why);
+
+	return judge(m, n, &why, error);
 }
 
 static void doze(rc__mesh *m, unsigned idle)
@@ -294,18 +305,18 @@ static void doze(rc__mesh *m, unsigned idle)
 /* Until step says 1; it is asked after whatever has come. -1: it is over. renew: the timeout begins again whenever something comes. */
 static int wait_until(rc__mesh *m, int (*step)(rc__mesh *m, rc_error *error), bool renew, rc_error *error)
 {
-	double begin = now(), since = begin, look = begin + slice;
+	double begin = now(), since = begin, next_look = begin + slice;
 	unsigned idle = 0;
 
 	for (;;) {
-		int n = progress(m, error), done;
+		rc_error why;
+		int n = rc_endpoint_poll(m->endpoint, &why), done = n < 0 ? 0 : step(m, error);
 		double t;
 
-		if (n < 0)
-			return -1;
-		done = step(m, error);
-		if (done)
+		if (done) /* before anything is judged: a rank may have gone, or aborted, after its part in this was done */
 			return done < 0 ? -1 : 0;
+		if (judge(m, n, &why, error))
+			return -1;
 		if (n > 0) {
 			idle = 0;
 			since = now();
@@ -315,8 +326,8 @@ static int wait_until(rc__mesh *m, int (*step)(rc__mesh *m, rc_error *error), bo
 		if (idle < m->spins)
 			continue;
 		t = now();
-		if (t >= look) {
-			look = t + slice;
+		if (t >= next_look) {
+			next_look = t + slice;
 			if (look_at_others(m, t, since, error))
 				return -1;
 		}
@@ -570,7 +581,7 @@ int rc__mesh_enter(rc__mesh *m, rc_tag tag, const rc__call *call, const rc_error
 	own->come[m->number % 2] = m->said;
 	own->number = m->number;
 	m->pieces = 0;
-	if (progress(m, error) < 0) /* what was told since the last call */
+	if (look(m, error)) /* what was told since the last call */
 		return -1;
 	if (move && begin_move(m, move, error))
 		return -1;
@@ -616,7 +627,7 @@ int rc__mesh_check(rc__mesh *m, rc_error *error)
 	if (atomic_load(&m->broken))
 		result = broken(m, error);
 	else
-		result = progress(m, error) < 0 ? -1 : 0;
+		result = look(m, error);
 	return rc__mesh_leave(m, result);
 }
 

@@ -59,7 +59,7 @@ static void wrong_blobs(int rank, int size)
 	size_t sizes[2];
 	rc_error error;
 
-	for (size_t place = 0, n = 1; place < n; place += 5) {
+	for (size_t place = 0, n = 1; place < n; place += 11) {
 		rc_comm *comms[2] = { prepared(0, provider), prepared(1, provider) };
 
 		for (int r = 0; r < 2; r++)

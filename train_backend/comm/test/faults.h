@@ -339,7 +339,7 @@ static void made_again(int rank, int size)
 			maps = lines_of("/proc/self/maps");
 		}
 	}
-	CHECK_EQ_INT(fds, entries_of("/proc/self/fd"));
+	CHECK(entries_of("/proc/self/fd") <= fds); /* connections of libfabric close when the peer has closed too */
 	CHECK(lines_of("/proc/self/maps") <= maps + 8); /* the allocator may have grown */
 	rc_comm_destroy(thread_comm);
 }
