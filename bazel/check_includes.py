@@ -2,9 +2,9 @@
 
     python3 bazel/check_includes.py raylet-c/README.md train_backend/README.md
 
-train_backend may also include raylet-c/base, its comm/ raylet-c/fabric. Rules: a source includes our headers by their path from the root; from another folder
-only if the table lets it; grpc/ is included in rpc/ only, rdma/ in fabric/ only, uv.h in base/ only, protobuf-c in wire/ only (its headers may be seen
-through wire's), Python.h in module/ only. Tests and fuzz targets of a folder follow the folder's rule. A folder with sources that
+train_backend may also include raylet-c/base, its comm/ raylet-c/fabric. Rules: a source includes our headers by their path from the root;
+from another folder only if the table lets it; grpc/ is included in rpc/ only, rdma/ in fabric/ only, uv.h in base/ only, protobuf-c in wire/
+only (its headers may be seen through wire's), Python.h in module/ only. Tests and fuzz targets of a folder follow the folder's rule. A folder with sources that
 the table lacks is an error.
 """
 import os
