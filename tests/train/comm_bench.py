@@ -3,7 +3,8 @@
     python tests/train/comm_bench.py [--ranks 2] [--mib 64] [--repeat 7] [--fabric]
 
 The figure is the size of the gathered (or scattered) buffer over the median (and the best) time of the slowest rank; f32. "window": the data
-to send lies in a window, as the engine's does; --fabric: over libfabric on the loopback, as gloo is, where a window makes no difference; "any": it lies in memory of the script, and goes through the bounce memory.
+to send lies in a window, as the engine's does; "any": it lies in memory of the script, and goes through the bounce memory. --fabric: over
+libfabric on the loopback, as gloo is, where a window makes no difference.
 """
 import argparse
 import os

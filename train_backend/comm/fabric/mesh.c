@@ -520,7 +520,8 @@ static int move_on(rc__mesh *m, rc_error *error)
 	for (int q = 0; q < m->comm->size; q++)
 		if (q != m->comm->rank && v->recv_bytes[q] > most)
 			most = v->recv_bytes[q];
-	while (v->depth && v->folded * others < v->all_recvs && v->next_recv >= (v->folded + 1) * others && v->waiting[v->folded % v->depth] == 0) {
+	while (v->depth && v->folded * others < v->all_recvs && v->next_recv >= (v->folded + 1) * others &&
+	       v->waiting[v->folded % v->depth] == 0) {
 		v->come(v->arg, v->folded, min(v->piece, most - v->folded * v->piece));
 		v->folded++;
 		if (post_receives(m, &why))

@@ -1,5 +1,5 @@
-/* Collectives of every transport for CPU memory: what happens when a rank does not do what the others do. Every rank must be told, in time, and
- * in the same words. */
+/* Collectives of every transport for CPU memory: what happens when a rank does not do what the others do. Every rank must be told, in time,
+ * and in the same words. */
 #ifndef RC_COMM_TEST_FAULTS_H
 #define RC_COMM_TEST_FAULTS_H
 
@@ -9,6 +9,7 @@
 
 #include "train_backend/comm/test/ranks.h"
 
+static bool killed_may_hang; /* set where a rank that is killed while data moves can leave the others inside the provider */
 static const rc_tag forward = { "layers.4", "forward" }, reduce = { "layers.3", "reduce" };
 
 static void expect(int result, rc_code code, const rc_error *error, const char *part)
@@ -365,7 +366,8 @@ static void run_faults(void)
 	RUN(test_other_type, "types that differ are named");
 	RUN(test_other_root, "roots that differ are named");
 	RUN(test_killed_before, "a killed rank ends the others' wait long before the timeout");
-	RUN(test_killed_inside, "a rank killed while data moves ends the call");
+	if (!killed_may_hang)
+		RUN(test_killed_inside, "a rank killed while data moves ends the call");
 	RUN(test_stopped, "a stopped rank is named with its last call, and is told when it goes on");
 	RUN(test_late, "a rank that comes too late is told at once");
 	RUN(test_leaves, "a rank that has destroyed its communicator ends the others' wait");
