@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 		printf("# %s\n", provider);
 		if (data)
 			run_data();
-		if (!faults || strcmp(provider, "shm") == 0) /* its locks lie in shared memory: who is killed holding one stops the others */
+		if (!faults)
 			continue;
 		killed_may_hang = strcmp(provider, "shm") == 0;
 		run_faults();
