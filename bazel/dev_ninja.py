@@ -29,7 +29,7 @@ def link_line(build, table, folders, folder):
 
 
 def train_backend(root, build, flags, variant, out, tests, default):
-    """The shared library _train.abi3.so: position-independent objects of train_backend/ and of what it uses of raylet-c/base."""
+    """The shared library _train.abi3.so: position-independent objects of train_backend/ and of what it uses of raylet-c."""
     top = root + "/train_backend"
     if not os.path.isdir(top):
         return
@@ -43,9 +43,11 @@ def train_backend(root, build, flags, variant, out, tests, default):
         out.append("build %s: cc %s || %s\n  cflags = $cflags -fPIC" % (target, source, kernels))
         return target
 
-    base = [compile_one(root + "/raylet-c/base/status.c")]
+    base = [compile_one("%s/raylet-c/%s.c" % (root, name))
+            for name in ("base/status", "base/buf", "fabric/endpoint", "fabric/offer", "fabric/library")]
     for folder in ("device", "comm", "kernels", "fsdp", "module"):
-        sources = sorted(glob.glob("%s/%s/*.c" % (top, folder)) + glob.glob("%s/%s/[!tf]*/*.c" % (top, folder)))
+        sources = sorted(glob.glob("%s/%s/*.c" % (top, folder)) +
+                         [s for s in glob.glob("%s/%s/*/*.c" % (top, folder)) if s.split("/")[-2] not in ("test", "fuzz")])
         objects[folder] = [compile_one(s) for s in sources]
     below = [o for folder in ("fsdp", "kernels", "comm", "device") for o in objects[folder]] + base
     library = build + "/raylet_c/_train.abi3.so"

@@ -66,26 +66,26 @@ def python_path():
     return os.pathsep.join([HERE, os.path.join(ROOT, "python")])
 
 
-def run(what, ranks, ours, cases, timeout=150, env=None):
-    """A run of torch's own that does not end (gloo loses a message now and then on a busy machine) is made once more: it is the oracle."""
-    results, late = _run(what, ranks, ours, cases, timeout, env)
+def run(what, ranks, ours, cases, timeout=150, env=None, places=None):
+    """places: what stands before the command of each rank, such as that of a network namespace. A run of torch's own that does not end (gloo loses a message now and then on a busy machine) is made once more: it is the oracle."""
+    results, late = _run(what, ranks, ours, cases, timeout, env, places)
     if late and not ours:
         print("# torch's own run of %s on %d ranks did not end within %d s: once more" % (what, ranks, timeout), flush=True)
-        results, late = _run(what, ranks, ours, cases, timeout, env)
+        results, late = _run(what, ranks, ours, cases, timeout, env, places)
     return results
 
 
-def _run(what, ranks, ours, cases, timeout, env):
+def _run(what, ranks, ours, cases, timeout, env, places):
     import torch
 
     mode = "ours" if ours else "stock"
     with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1",
-                           RANKS_FOLDER=folder, **dict({"PYTHONPATH": python_path()}, **(env or {})))
+        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1",
+                       "RANKS_FOLDER": folder, "PYTHONPATH": python_path(), **(env or {})}
         processes, logs = [], []
         for rank in range(ranks):
             logs.append(open(os.path.join(folder, "%d.log" % rank), "w+"))
-            processes.append(subprocess.Popen([sys.executable, os.path.join(HERE, "_ranks.py"), what, mode, json.dumps(cases)],
+            processes.append(subprocess.Popen([*(places[rank] if places else ()), sys.executable, os.path.join(HERE, "_ranks.py"), what, mode, json.dumps(cases)],
                                               env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=logs[-1],
                                               stderr=subprocess.STDOUT))
         end = time.monotonic() + timeout
@@ -175,7 +175,10 @@ def _child():
 
         train.install()
     name_as_newer()
-    dist.init_process_group("gloo")
+    backend = os.environ.get("RANKS_BACKEND", "gloo")
+    if backend == "raylet_c":
+        import raylet_c.train.process_group  # noqa: F401
+    dist.init_process_group(backend)
     name, function = what.split(":")
     function = getattr(importlib.import_module(name), function)
     folder, rank = os.environ["RANKS_FOLDER"], os.environ["RANK"]

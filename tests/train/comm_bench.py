@@ -1,9 +1,10 @@
 """Collectives over shared memory against gloo, on ranks of this host: bytes a second of all-gather and reduce-scatter.
 
-    python tests/train/comm_bench.py [--ranks 2] [--mib 64] [--repeat 7]
+    python tests/train/comm_bench.py [--ranks 2] [--mib 64] [--repeat 7] [--fabric]
 
 The figure is the size of the gathered (or scattered) buffer over the median (and the best) time of the slowest rank; f32. "window": the data
-to send lies in a window, as the engine's does; "any": it lies in memory of the script, and goes through the bounce memory.
+to send lies in a window, as the engine's does; "any": it lies in memory of the script, and goes through the bounce memory. --fabric: over
+libfabric on the loopback, as gloo is, where a window makes no difference.
 """
 import argparse
 import os
@@ -70,8 +71,10 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--mib", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--fabric", action="store_true")
     args = parser.parse_args()
-    result = _ranks.run("comm_bench:measure", args.ranks, True, [{"mib": args.mib, "repeat": args.repeat}])[0]
+    result = _ranks.run("comm_bench:measure", args.ranks, True, [{"mib": args.mib, "repeat": args.repeat}],
+                        env={"RAYLET_C_COMM": "fabric"} if args.fabric else None)[0]
     if isinstance(result, AssertionError):
         raise result
     print("%d ranks, %d MiB, load of the machine %.1f" % (args.ranks, args.mib, os.getloadavg()[0]))

@@ -1,9 +1,9 @@
-/* Collectives of a fixed group of ranks. One table of operations (comm_ops.h); transports: shm (ranks of one host, CPU memory) and
- * nccl (GPU memory, the library that the process has loaded).
+/* Collectives of a fixed group of ranks. One table of operations (comm_ops.h); transports: shm (ranks of one host, CPU memory),
+ * fabric (ranks of several hosts, CPU memory, over libfabric) and nccl (GPU memory, the library that the process has loaded).
  *
  * Every rank must make the same calls in the same order. A call with other sizes than the other ranks', a rank that does not come
  * within the timeout, and a rank that has died end the call on every rank with an error that names rank, unit and phase; from then
- * on the communicator is broken and every later call fails at once with that error. On shm this is found inside the call. On nccl
+ * on the communicator is broken and every later call fails at once with that error. On shm and fabric this is found inside the call. On nccl
  * the call only queues work on the stream: sizes are compared through the ranks' progress records, a watchdog thread aborts what
  * does not end in time, and rc_comm_check tells.
  *
@@ -27,22 +27,27 @@ typedef struct rc_tag {
 
 typedef enum rc_redop {
 	RC_SUM,
-	RC_AVG, /* shm: the sum (bf16 and f16 in f32) times 1 / ranks, rounded once to the data type; nccl: its own average */
+	RC_AVG, /* shm, fabric: the sum (bf16 and f16 in f32) times 1 / ranks, rounded once to the data type; nccl: its own average */
 } rc_redop;
 
 /* Start in two steps: prepare makes this rank's blob; whoever calls brings every rank the blobs of all (torch's store), and connect
  * joins them. timeout: seconds for each call. */
 int rc_comm_shm_prepare(int rank, int size, double timeout, rc_comm **comm, rc_error *error) RC_WARN_UNUSED;
+/* providers: libfabric's names, comma between, the preferred first; NULL: efa, tcp, net, sockets. ip: this host's own address, which the
+ * others reach; NULL: libfabric's choice. RC_E_NOT_FOUND: no libfabric here, or none of the providers. */
+int rc_comm_fabric_prepare(int rank, int size, const char *providers, const char *ip, double timeout, rc_comm **comm, rc_error *error)
+	RC_WARN_UNUSED;
 int rc_comm_nccl_prepare(int rank, int size, int device, double timeout, rc_comm **comm, rc_error *error) RC_WARN_UNUSED;
 void rc_comm_blob(const rc_comm *comm, const void **bytes, size_t *size);
-/* blobs[r], sizes[r] of rank r. RC_E_UNSUPPORTED: a rank cannot be reached this way (another host, another process namespace). */
+/* blobs[r], sizes[r] of rank r. RC_E_UNSUPPORTED: a rank cannot be reached this way (shm: another host, another
+ * process namespace; fabric: no provider in common). */
 int rc_comm_connect(rc_comm *comm, const void *const *blobs, const size_t *sizes, rc_error *error) RC_WARN_UNUSED;
 /* Accepts NULL and what was never connected. In a forked child it does nothing: the communicator is its parent's. */
 void rc_comm_destroy(rc_comm *comm);
 
 int rc_comm_rank(const rc_comm *comm);
 int rc_comm_size(const rc_comm *comm);
-const char *rc_comm_transport(const rc_comm *comm); /* "shm", "nccl 2.28.9" */
+const char *rc_comm_transport(const rc_comm *comm); /* "shm", "nccl 2.28.9", "fabric net" */
 
 /* Bytes of other ranks' data that came to this rank since the start; nccl: what the calls move at least, whatever way it goes. */
 uint64_t rc_comm_taken(const rc_comm *comm);
@@ -52,7 +57,7 @@ void rc_comm_set_local(rc_comm *comm, int ranks);
 uint64_t rc_comm_crossed(const rc_comm *comm);
 
 /* Memory that every rank can reach: collective, the same number of bytes on all ranks, zeroed, aligned to 4096, until destroy.
- * shm: operations on it need no copy in between. nccl: RC_E_UNSUPPORTED where the library cannot register memory. */
+ * shm: operations on it need no copy in between. fabric: memory of this rank. nccl: RC_E_UNSUPPORTED where the library cannot register memory. */
 int rc_comm_window(rc_comm *comm, size_t bytes, void **base, rc_error *error) RC_WARN_UNUSED;
 
 /* recv is [ranks][bytes]; send may be recv + rank * bytes. */
@@ -63,7 +68,7 @@ int rc_comm_all_gather(rc_comm *comm, rc_tag tag, const void *send, void *recv, 
  * kernels/). */
 int rc_comm_gather_pieces(rc_comm *comm, rc_tag tag, const void *send, size_t chunk, size_t element, const rc_piece *pieces, size_t count,
                           void *full, rc_error *error) RC_WARN_UNUSED;
-/* send is [ranks][count], recv [count]. shm: sums in the order of ranks, so every run gives the same bits. */
+/* send is [ranks][count], recv [count]. shm, fabric: sums in the order of ranks, so every run gives the same bits. */
 int rc_comm_reduce_scatter(rc_comm *comm, rc_tag tag, const void *send, void *recv, size_t count, rc_dtype dtype, rc_redop op,
                            rc_stream stream, rc_error *error) RC_WARN_UNUSED;
 /* In place. */

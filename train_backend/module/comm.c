@@ -129,6 +129,23 @@ static PyObject *comm_shm(PyObject *type, PyObject *args, PyObject *kwargs)
 	return made(type, result, c, &error);
 }
 
+static PyObject *comm_fabric(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"rank", "size", "timeout", "providers", "ip", NULL};
+	const char *providers = NULL, *ip = NULL;
+	int rank, size, result;
+	double timeout = 600;
+	rc_comm *c = NULL;
+	rc_error error;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ii|dzz", names, &rank, &size, &timeout, &providers, &ip))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	result = rc_comm_fabric_prepare(rank, size, providers, ip, timeout, &c, &error);
+	Py_END_ALLOW_THREADS
+	return made(type, result, c, &error);
+}
+
 static PyObject *comm_nccl(PyObject *type, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"rank", "size", "device", "timeout", NULL};
@@ -545,6 +562,8 @@ void rc_comm_drop(PyObject *object)
 static PyMethodDef comm_methods[] = {
 	{"shm", WITH_NAMES(comm_shm), METH_CLASS | METH_VARARGS | METH_KEYWORDS,
 	 "shm(rank, size, timeout=600) -> Comm: ranks of one host, CPU memory"},
+	{"fabric", WITH_NAMES(comm_fabric), METH_CLASS | METH_VARARGS | METH_KEYWORDS,
+	 "fabric(rank, size, timeout=600, providers=None, ip=None) -> Comm: ranks of several hosts, CPU memory, over libfabric"},
 	{"nccl", WITH_NAMES(comm_nccl), METH_CLASS | METH_VARARGS | METH_KEYWORDS, "nccl(rank, size, device, timeout=600) -> Comm: GPU memory"},
 	{"blob", comm_blob, METH_NOARGS, "blob() -> bytes that every rank needs for connect"},
 	{"connect", comm_connect, METH_O, "connect(blobs): of all ranks, in their order; waits for all"},
@@ -577,7 +596,7 @@ static PyGetSetDef comm_values[] = {
 	{.name = "size", .get = comm_get_size},
 	{.name = "taken", .get = comm_taken, .doc = "bytes of other ranks' data that came to this one"},
 	{.name = "crossed", .get = comm_crossed, .doc = "how much of `taken` came from other nodes"},
-	{.name = "transport", .get = comm_get_transport, .doc = "'shm' or 'nccl' with its version"},
+	{.name = "transport", .get = comm_get_transport, .doc = "'shm', 'fabric' with its provider or 'nccl' with its version"},
 	{0},
 };
 
@@ -585,7 +604,7 @@ static PyType_Slot comm_slots[] = {
 	{Py_tp_dealloc, comm_dealloc},
 	{Py_tp_methods, comm_methods},
 	{Py_tp_getset, comm_values},
-	{Py_tp_doc, "Collectives of a fixed group of ranks: Comm.shm or Comm.nccl, then blob and connect. Addresses are integers; sizes and "
+	{Py_tp_doc, "Collectives of a fixed group of ranks: Comm.shm, Comm.fabric or Comm.nccl, then blob and connect. Addresses are integers; sizes and "
 	            "errors as in comm/comm.h. dtype: a torch dtype's name ('torch.float32') or 'f32', 'f16', 'bf16', 'f64'."},
 	{0, NULL},
 };

@@ -1,6 +1,8 @@
 """Communicators of raylet_c._train for the ranks of a torch process group."""
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 import torch
@@ -46,6 +48,41 @@ def share(group: dist.ProcessGroup, name: str, value: str, device: torch.device)
     return _share(_store(group), name, group.rank(), group.size(), value, _timeout(group, device))
 
 
+def host() -> str:
+    """Ranks with the same answer reach each other's memory: the same boot of the same kernel, the same process namespace."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+        return f.read().strip() + " " + os.readlink("/proc/self/ns/pid")
+
+
+def _own_address() -> str | None:
+    """This host's address as the others reach it: RAYLET_C_COMM_IP, else that from which it reaches the script's master."""
+    master = os.environ.get("MASTER_ADDR")
+    if os.environ.get("RAYLET_C_COMM_IP") or not master:
+        return os.environ.get("RAYLET_C_COMM_IP")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as s:
+            s.connect(address)  # of datagrams: nothing is sent
+            return s.getsockname()[0]
+    except OSError:
+        return None
+
+
+def of_cpu(store: dist.Store, rank: int, size: int, timeout: float) -> _train.Comm:
+    """A communicator of CPU memory, connected: shared memory when all ranks are on one host, else libfabric. RAYLET_C_COMM=fabric, on any
+    rank, takes libfabric in any case; RAYLET_C_FABRIC names its providers."""
+    force = os.environ.get("RAYLET_C_COMM", "")
+    if force not in ("", "auto", "fabric"):
+        raise ValueError(f"RAYLET_C_COMM={force}: auto and fabric are known")
+    said = _share(store, "host", rank, size, "fabric" if force == "fabric" else host(), timeout)
+    if len(set(said)) == 1 and said[0] != b"fabric":
+        comm = _train.Comm.shm(rank, size, timeout)
+    else:
+        providers = os.environ.get("RAYLET_C_FABRIC")
+        comm = _train.Comm.fabric(rank, size, timeout, None if providers in ("auto", "off") else providers, _own_address())
+    return exchange(store, rank, size, comm, timeout)
+
+
 def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout: float) -> _train.Comm:
     """Brings every rank the blobs of all and joins them."""
     comm.connect(_share(store, "blob", rank, size, comm.blob(), timeout))
@@ -53,7 +90,7 @@ def exchange(store: dist.Store, rank: int, size: int, comm: _train.Comm, timeout
 
 
 def connect(group: dist.ProcessGroup | None, device: torch.device | str, timeout: float | None = None, ranks: range | None = None) -> _train.Comm:
-    """A communicator of the group's ranks (None: all): NCCL for a CUDA device, shared memory for the CPU. All ranks of the group call. ranks: of
+    """A communicator of the group's ranks (None: all): NCCL for a CUDA device, for the CPU shared memory or, between hosts, libfabric. All ranks of the group call. ranks: of
     these alone, this one among them; each of them names the same."""
     group = group or dist.group.WORLD
     device = torch.device(device)
@@ -63,7 +100,5 @@ def connect(group: dist.ProcessGroup | None, device: torch.device | str, timeout
         store, rank, size = dist.PrefixStore(f"raylet_c/{ranks}", store), ranks.index(rank), len(ranks)
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
-        comm = _train.Comm.nccl(rank, size, index, timeout)
-    else:
-        comm = _train.Comm.shm(rank, size, timeout)
-    return exchange(store, rank, size, comm, timeout)
+        return exchange(store, rank, size, _train.Comm.nccl(rank, size, index, timeout), timeout)
+    return of_cpu(store, rank, size, timeout)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import weakref
 
 import torch
@@ -35,15 +34,9 @@ def traffic():
     return total
 
 
-def _host():
-    """Ranks with the same answer reach each other's memory: the same boot of the same kernel, the same process namespace."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
-        return f.read().strip() + " " + os.readlink("/proc/self/ns/pid")
-
-
 def _hosts(group, device, options):
     """The node of each rank of a group, as a name. Options that differ between ranks are an error on all of them."""
-    own = "node %d" % (dist.get_rank() // options.ranks_per_node) if options.ranks_per_node else _host()
+    own = "node %d" % (dist.get_rank() // options.ranks_per_node) if options.ranks_per_node else comm.host()
     said = [json.loads(text) for text in comm.share(group, "node", json.dumps([own, options]), device)]
     for rank, (_, theirs) in enumerate(said):
         for name, ours, other in zip(options._fields, said[0][1], theirs):

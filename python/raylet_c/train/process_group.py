@@ -1,4 +1,5 @@
-"""The torch.distributed backend "raylet_c": CPU tensors of ranks of one host, over shared memory.
+"""The torch.distributed backend "raylet_c": CPU tensors, over shared memory on one host and over
+libfabric between hosts.
 
     import raylet_c.train.process_group
     torch.distributed.init_process_group("raylet_c")
@@ -18,7 +19,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
 from raylet_c import _train
-from raylet_c.train.comm import exchange
+from raylet_c.train.comm import of_cpu
 
 _SUMMED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}  # in C; the rest is gathered and reduced by torch
 _REDUCTIONS = {
@@ -76,8 +77,7 @@ class _Channel:
             tensors, future = self.messages.get()
             try:
                 if comm is None:
-                    rank = int(self.receives)
-                    comm = exchange(store, rank, 2, _train.Comm.shm(rank, 2, timeout), timeout)
+                    comm = of_cpu(store, int(self.receives), 2, timeout)
                 for tensor in tensors:
                     self._move_one(comm, tensor)
                 future.set_result(tensors)
@@ -119,8 +119,7 @@ class ProcessGroup(dist.ProcessGroup):
     def comm(self) -> _train.Comm:
         with self._lock:
             if self._comm is None:
-                comm = _train.Comm.shm(self._rank, self._size, self.seconds)
-                self._comm = exchange(self._store, self._rank, self._size, comm, self.seconds)
+                self._comm = of_cpu(self._store, self._rank, self._size, self.seconds)
             return self._comm
 
     def shutdown(self) -> None:

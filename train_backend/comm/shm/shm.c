@@ -17,7 +17,7 @@
 #include "train_backend/comm/comm_ops.h"
 #include "train_backend/comm/shm/control.h"
 #include "train_backend/comm/shm/segment.h"
-#include "train_backend/comm/shm/sum.h"
+#include "train_backend/comm/sum.h"
 
 enum {
 	HALF = 2 << 20,  /* bytes of half a bounce memory: stays in the caches */

@@ -13,17 +13,21 @@
 #include "raylet-c/base/test.h"
 #include "train_backend/comm/comm.h"
 
-enum { RANKS_MAX = 4, RANKS_LIMIT = 120 /* seconds */ };
+enum { RANKS_MAX = 4, RANKS_BLOB = 2048, RANKS_LIMIT = 120 /* seconds */ };
 
 typedef struct ranks_shared {
 	atomic_int come[16];            /* points where ranks wait for each other outside the communicator */
-	char blobs[RANKS_MAX][1024];
+	char blobs[RANKS_MAX][RANKS_BLOB];
 	size_t sizes[RANKS_MAX];
 	char texts[RANKS_MAX][400];     /* for tests that compare what the ranks were told */
 	atomic_int pids[RANKS_MAX];
 } ranks_shared;
 
 static ranks_shared *ranks_area;
+
+/* The transport under test: how a rank begins, and the host that it names beside a pid (NULL: none). */
+static int (*ranks_prepare)(int rank, int size, double timeout, rc_comm **comm, rc_error *error) = rc_comm_shm_prepare;
+static const char *ranks_host;
 
 static inline double ranks_now(void)
 {
@@ -74,11 +78,19 @@ static inline rc_comm *ranks_connect(int rank, int size, double timeout)
 	rc_error error;
 	rc_comm *comm = NULL;
 
-	if (rc_comm_shm_prepare(rank, size, timeout, &comm, &error) || ranks_exchange(comm, &error)) {
+	if (ranks_prepare(rank, size, timeout, &comm, &error) || ranks_exchange(comm, &error)) {
 		printf("# rank %d cannot start: %s\n", rank, error.text);
 		exit(1);
 	}
 	return comm;
+}
+
+/* As texts name a rank: "rank 1 (pid 123)". */
+static inline const char *ranks_name(int rank, char text[200])
+{
+	snprintf(text, 200, "rank %d (pid %d%s%s)", rank, atomic_load(&ranks_area->pids[rank]), ranks_host ? " on " : "",
+	         ranks_host ? ranks_host : "");
+	return text;
 }
 
 /* Runs fn in `size` children. Those in `killed` (a bit each) must end by SIGKILL. */

@@ -1,7 +1,7 @@
 /* See sum.h. Blocks that stay in the first cache are widened, summed source by source, and narrowed: one reading of every source and
  * one writing of the result. The loops are plain C that the compiler turns into vectors, once for each set of instructions. */
 #pragma GCC optimize("O3", "fp-contract=off")
-#include "train_backend/comm/shm/sum.h"
+#include "train_backend/comm/sum.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Sums of several ranks' data, in the order of ranks, with the widest vectors that the processor has. Any thread. */
-#ifndef RC_COMM_SHM_SUM_H
-#define RC_COMM_SHM_SUM_H
+#ifndef RC_COMM_SUM_H
+#define RC_COMM_SUM_H
 
 #include "train_backend/device/dtype.h"
 
