@@ -199,7 +199,7 @@ if [ "$mode" != --fast ]; then
 	# The child of a vfork tells its parent by shared memory what failed before exec; TSan makes a fork of it.
 	echo "TSan: left out are procs_process_test and procs_pool_test: TSan turns vfork into fork"
 	echo "TSan: left out is fabric_fabric_test: TSan lets no fork of a process with threads start threads"
-	echo "TSan: left out is objects_fabric_test: libfabric is not built for TSan, its reads stall"
+	echo "TSan: left out are objects_fabric_test and comm_fabric_test: libfabric is not built for TSan, its reads stall"
 	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/... //train_backend/...
 	stage "training"
 	mkdir -p "$out/home"

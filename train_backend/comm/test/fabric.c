@@ -141,24 +141,29 @@ static void test_one_in_common(void) { ranks_run(2, one_in_common); }
 
 int main(int argc, char **argv)
 {
-	static const char *const providers[] = { "net", "tcp", "shm", "sockets" };
+	/* Without a name only the first that is here: each takes minutes on few cores. */
+	static const char *const providers[] = { "tcp", "net", "sockets", "shm" };
 	char host[64] = "";
-	bool data = argc < 3 || strcmp(argv[2], "data") == 0, faults = argc < 3 || strcmp(argv[2], "faults") == 0;
+	bool done = false, data = argc < 3 || strcmp(argv[2], "data") == 0, faults = argc < 3 || strcmp(argv[2], "faults") == 0;
 
 	gethostname(host, sizeof host - 1);
 	ranks_host = host;
 	ranks_prepare = prepare;
+	many_calls = 200;
 	ranks_start();
 	for (size_t i = 0; i < sizeof providers / sizeof *providers; i++) {
 		provider = providers[i];
-		if ((argc > 1 && strcmp(provider, argv[1])) || !provider_is_here())
+		if ((argc > 1 && strcmp(provider, argv[1])) || (argc < 2 && done) || !provider_is_here())
 			continue;
+		done = true;
 		printf("# %s\n", provider);
 		if (data)
 			run_data();
 		if (!faults)
 			continue;
 		killed_may_hang = strcmp(provider, "shm") == 0;
+		if (killed_may_hang)
+			printf("# shm: a rank killed while data moves is not tested: others hang (README)\n");
 		run_faults();
 		RUN(test_strangers, "a rank that was given other blobs is refused");
 		RUN(test_wrong_blobs, "changed blobs are refused");
