@@ -36,7 +36,7 @@ RC_MODULE_LINKOPTS = select({
 NOT_OF_LIBRARY = ["test/*", "fuzz/*", "bench/*"]
 
 def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = [],
-               not_under_tsan = [], outside_sandbox = []):
+               not_under_tsan = [], outside_sandbox = [], large = []):
     """The library of a folder, its unit tests, fuzz targets and the list of its files.
 
     Args:
@@ -49,6 +49,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
       test_deps: libraries that only its tests include.
       replay_deps: libraries that only its fuzz targets include.
       not_under_tsan: tests that cannot hold there; bazel/test.sh says which and why.
+      large: tests that take minutes on few cores.
       outside_sandbox: tests of libfabric: shm names memory by the process id, which sandboxes have in common.
     """
     native.cc_library(
@@ -73,7 +74,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
     for source in native.glob(["test/*.c"], allow_empty = True):
         native.cc_test(
             name = name + "_" + source[len("test/"):-len(".c")] + "_test",
-            size = "medium",
+            size = "large" if source[len("test/"):-len(".c")] in large else "medium",
             srcs = [source],
             copts = RC_COPTS,
             data = native.glob(["test/data/**"], allow_empty = True) + test_data,
