@@ -36,7 +36,7 @@ RC_MODULE_LINKOPTS = select({
 NOT_OF_LIBRARY = ["test/*", "fuzz/*", "bench/*"]
 
 def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["main.c"], test_data = [], test_deps = [], replay_deps = [],
-               not_under_tsan = [], outside_sandbox = [], large = []):
+               not_under_tsan = [], outside_sandbox = [], only_with_all = []):
     """The library of a folder, its unit tests, fuzz targets and the list of its files.
 
     Args:
@@ -49,7 +49,7 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
       test_deps: libraries that only its tests include.
       replay_deps: libraries that only its fuzz targets include.
       not_under_tsan: tests that cannot hold there; bazel/test.sh says which and why.
-      large: tests that take minutes on few cores.
+      only_with_all: tests that take minutes on few cores: bazel/test.sh --all runs them, in the product's build only.
       outside_sandbox: tests of libfabric: shm names memory by the process id, which sandboxes have in common.
     """
     native.cc_library(
@@ -74,14 +74,15 @@ def rc_library(name, deps = [], extra_srcs = [], extra_hdrs = [], exclude = ["ma
     for source in native.glob(["test/*.c"], allow_empty = True):
         native.cc_test(
             name = name + "_" + source[len("test/"):-len(".c")] + "_test",
-            size = "large" if source[len("test/"):-len(".c")] in large else "medium",
+            size = "large" if source[len("test/"):-len(".c")] in only_with_all else "medium",
             srcs = [source],
             copts = RC_COPTS,
             data = native.glob(["test/data/**"], allow_empty = True) + test_data,
             linkopts = RC_LINKOPTS,
             linkstatic = True,
             tags = (["not_under_tsan"] if source[len("test/"):-len(".c")] in not_under_tsan else []) +
-                   (["local"] if source[len("test/"):-len(".c")] in outside_sandbox else []),
+                   (["local"] if source[len("test/"):-len(".c")] in outside_sandbox else []) +
+                   (["manual"] if source[len("test/"):-len(".c")] in only_with_all else []),
             deps = [":" + name, ":test_headers", "//bazel:tsan_suppressions"] + deps + test_deps,
         )
     for source in native.glob(["fuzz/*.c"], allow_empty = True):
