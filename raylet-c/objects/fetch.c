@@ -299,6 +299,15 @@ static void take_loan(rc__om_want *w, const rc__om_answer *a)
 	rc__om_receive_memory(v, &a->owner);
 }
 
+/* The same place, which answers Fetch; our offers go with it now. */
+static void fetch_again(rc__om_want *w)
+{
+	char address[RC__OM_ADDRESS];
+
+	memcpy(address, w->asked, sizeof address);
+	(void)rc__om_fetch(w, address);
+}
+
 static void on_answer(void *arg, int status, rc_view reply, const char *detail)
 {
 	rc__om_want *w = arg;
@@ -329,8 +338,12 @@ static void on_answer(void *arg, int status, rc_view reply, const char *detail)
 		take_loan(w, &a);
 		return;
 	case RC__OM_LOOK:
-		if (!w->o->fabric || rc_fabric_ready(w->o->fabric)) {
+		if (!w->asked_blind) {
 			rc__om_want_retry(w, "the answer does not fit what was asked");
+			return;
+		}
+		if (rc_fabric_ready(w->o->fabric)) { /* another object's answer came first, and the search has ended since */
+			fetch_again(w);
 			return;
 		}
 		rc_list_append(&w->o->asking, &w->asking);
@@ -360,6 +373,7 @@ bool rc__om_fetch(rc__om_want *w, const char *address)
 		m.n_offers = rc_fabric_usable(o->fabric, m.offers);
 	}
 	snprintf(w->asked, sizeof w->asked, "%s", address);
+	w->asked_blind = m.fabric == RC__OM_FABRIC_UNKNOWN;
 	rc__om_ask_write(&m, &b);
 	w->call = rc__om_send_own(o, address, RC__OM_FETCH_PATH, rc_view_of(b.p, b.n), FETCH_TIMEOUT_MS, on_answer, w);
 	rc_buf_free(&b);
@@ -370,11 +384,8 @@ void rc__om_fabric_ready(rc_objects *o)
 {
 	while (!rc_list_empty(&o->asking)) {
 		rc__om_want *w = RC_CONTAINER(o->asking.next, rc__om_want, asking);
-		char address[RC__OM_ADDRESS];
-
 		rc_list_remove(&w->asking);
-		memcpy(address, w->asked, sizeof address);
-		(void)rc__om_fetch(w, address); /* it was asked so before */
+		fetch_again(w);
 	}
 }
 

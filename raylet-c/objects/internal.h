@@ -236,6 +236,7 @@ struct rc__om_want {
 	rc__om_call *call;
 	rc__om_receive *receive;
 	char asked[RC__OM_ADDRESS]; /* whom by Fetch */
+	bool asked_blind;           /* before our fabric was searched: RC__OM_LOOK is an answer */
 	rc_link asking; /* in o->asking */
 	uint64_t lost_since; /* ms; 0: somebody has it */
 };
