@@ -173,11 +173,13 @@ train() {
 		ray_test) continue ;; # has a stage of its own
 		*) [ "$mode" = --all ] || continue ;;
 		esac
+		local began=$SECONDS
 		RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" HOME="$out/home" nice .venv-2.60.0/bin/python "$test" >"$out/train-$name.tap" 2>&1
 		case $? in
 		0 | 1) ;;
 		*) not_ok "train-$name" "$test ended with an error" ;;
 		esac
+		echo "# $name: $((SECONDS - began)) s"
 		grep -v '^ok' "$out/train-$name.tap"
 	done
 	if [ "$mode" = --all ]; then
