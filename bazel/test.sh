@@ -6,7 +6,9 @@
 #                          release: 16 minutes on two cores
 #   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
 #   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release,
-#                          pods of KubeRay in namespaces, the image recipe
+#                          pods of KubeRay in namespaces, the image recipe: two hours on two cores
+#   bazel/test.sh [--all] --stage NAME,...   only these of its stages: unit asan tsan train link fuzz accept train-ray kuberay
+#                          field agent (link, train-ray and agent are --all's)
 #
 # The last line is "N passed, N failed, N skipped" over all of it; the status is 0 when nothing failed. Logs of the run are in
 # build/test/. BAZEL_FLAGS holds further options for Bazel (e.g. --jobs=4), BAZEL_STARTUP its start-up options.
@@ -14,12 +16,26 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 
-mode=${1:-}
-case $mode in
-"" | --fast | --all) ;;
--h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-*) echo "test.sh: no such option: $mode (see --help)" >&2; exit 2 ;;
-esac
+mode= only=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--fast | --all) mode=$1 ;;
+	--stage)
+		only=${2:-}
+		for name in ${only//,/ }; do
+			case $name in
+			unit | asan | tsan | train | link | fuzz | accept | train-ray | kuberay | field | agent) ;;
+			*) echo "test.sh: no such stage: $name (see --help)" >&2; exit 2 ;;
+			esac
+		done
+		[ -n "$only" ] || { echo "test.sh: --stage wants names (see --help)" >&2; exit 2; }
+		shift
+		;;
+	-h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+	*) echo "test.sh: no such option: $1 (see --help)" >&2; exit 2 ;;
+	esac
+	shift
+done
 
 # Short cases that between them touch every part of a node.
 cases='^(tasks/(arguments|nested|retries|cancel_running|wait)|actors/(state|async|named|restart|kill)|generators/streaming'
@@ -33,6 +49,13 @@ bazel="nice bazel ${BAZEL_STARTUP:-}"
 fuzz_base=$HOME/.cache/raylet-c-fuzz # another compiler, so another output base: switching would throw away both builds
 
 stage() { echo "== $(date +%H:%M:%S) $*"; }
+
+# Whether a stage is to run; says so.
+wanted() { # name, title
+	[ "$mode" != --fast ] || [ "$1" = unit ] || return 1
+	[ -z "$only" ] || [[ ,$only, == *,$1,* ]] || return 1
+	stage "$2"
+}
 
 # A stage that could not run counts as a failed test of that name.
 not_ok() { # stage, sentence
@@ -190,46 +213,54 @@ train() {
 
 stage "set up"
 if [ "$mode" = --fast ]; then bazel/setup.sh build || exit 1; else bazel/setup.sh || exit 1; fi
-stage "build and unit tests"
+stage "build"
 $bazel build ${BAZEL_FLAGS:-} //raylet-c/... //train_backend/... //python:wheel >"$out/build.log" 2>&1 ||
 	{ grep -E 'error|ERROR|FAILED' -A 8 "$out/build.log" | head -n 60; not_ok build "the product does not build: $out/build.log"; }
-bazel_tests unit //...
-if [ "$mode" = --all ]; then
-	bazel_tests unit-fabric //train_backend/comm:comm_fabric_test
-else
-	echo "left out is comm_fabric_test, which takes minutes: --all runs it. ASan finds what libfabric itself keeps in it"
+if wanted unit "unit tests"; then
+	bazel_tests unit //...
+	if [ "$mode" = --all ]; then
+		bazel_tests unit-fabric //train_backend/comm:comm_fabric_test
+	else
+		echo "left out is comm_fabric_test, which takes minutes: --all runs it. ASan finds what libfabric itself keeps in it"
+	fi
 fi
-if [ "$mode" != --fast ]; then
-	stage "ASan and UBSan"
+if wanted asan "ASan and UBSan"; then
 	bazel_tests asan --config=asan --test_tag_filters=-product -- //raylet-c/... //train_backend/...
-	stage "TSan"
+fi
+if wanted tsan "TSan"; then
 	# The child of a vfork tells its parent by shared memory what failed before exec; TSan makes a fork of it.
 	echo "TSan: left out are procs_process_test and procs_pool_test: TSan turns vfork into fork"
 	echo "TSan: left out is fabric_fabric_test: TSan lets no fork of a process with threads start threads"
 	echo "TSan: left out is objects_fabric_test: libfabric is not built for TSan, its reads stall"
 	bazel_tests tsan --config=tsan --test_tag_filters=-product,-not_under_tsan -- //raylet-c/... //train_backend/...
-	stage "training"
+fi
+if wanted train "training"; then
 	mkdir -p "$out/home"
 	train
-	if [ "$mode" = --all ]; then
-		stage "fabric over a link"
-		$bazel build ${BAZEL_FLAGS:-} //raylet-c/fabric:link >>"$out/build.log" 2>&1
-		python3 tests/fabric_link.py --program bazel-bin/raylet-c/fabric/link | tee "$out/fabric-link.tap"
-	fi
-	stage "fuzz targets"
+fi
+if [ "$mode" = --all ] && wanted link "fabric over a link"; then
+	$bazel build ${BAZEL_FLAGS:-} //raylet-c/fabric:link >>"$out/build.log" 2>&1
+	python3 tests/fabric_link.py --program bazel-bin/raylet-c/fabric/link | tee "$out/fabric-link.tap"
+fi
+if wanted fuzz "fuzz targets"; then
 	run_fuzzers $([ "$mode" = --all ] && echo 60 || echo 10)
-	stage "acceptance cases"
-	$bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c >>"$out/build.log" 2>&1
+fi
+# The tests have built the sanitizers' variants since.
+[ "$mode" = --fast ] || $bazel build ${BAZEL_FLAGS:-} //raylet-c/node:raylet //raylet-c/cli:raylet-c //python:wheel >>"$out/build.log" 2>&1
+if wanted accept "acceptance cases"; then
 	with_our_daemon accept accept "$([ "$mode" = --all ] && echo . || echo "$cases")"
-	[ "$mode" != --all ] || { stage "training through Ray"; with_our_daemon train-ray train_through_ray; }
-	stage "KubeRay"
+fi
+if [ "$mode" = --all ] && wanted train-ray "training through Ray"; then
+	with_our_daemon train-ray train_through_ray
+fi
+if wanted kuberay "KubeRay"; then
 	with_our_daemon kuberay kuberay
-	stage "field reports"
+fi
+if wanted field "field reports"; then
 	with_our_daemon field field "$([ "$mode" = --all ] && echo . || echo '^driver_left$')"
-	if [ "$mode" = --all ]; then
-		stage "native agent"
-		with_our_daemon agent agent
-	fi
+fi
+if [ "$mode" = --all ] && wanted agent "native agent"; then
+	with_our_daemon agent agent
 fi
 if [ "${CI:-}" = true ]; then # leave no server behind
 	$bazel shutdown >/dev/null 2>&1
