@@ -14,6 +14,7 @@
 #include "raylet-c/cli/install.h"
 #include "raylet-c/cli/start.h"
 #include "raylet-c/cli/stop.h"
+#include "raylet-c/cli/top.h"
 #include "raylet-c/wire/dialect.h"
 
 static const char help[] =
@@ -25,6 +26,7 @@ static const char help[] =
 	"  raylet-c start --address=HEAD:PORT [OPTIONS]      start a node without changing a package (raylet-c start --help)\n"
 	"  raylet-c stop [OPTIONS]                           end the nodes that raylet-c start started here (raylet-c stop --help)\n"
 	"  raylet-c info [--json]                            the nodes of this host: address, ports, resources, are they alive\n"
+	"  raylet-c top [--once] [--json]                    the nodes of this host live: workers, leases, object store, GPUs\n"
 	"  raylet-c health-check [--address HEAD:PORT]       does a head answer, is it of this release\n"
 	"  raylet-c doctor [--json] [--pair [HOST]]          is this machine fit as a training node, which network is used, how fast\n"
 	"  raylet-c train explain MODEL [OPTIONS]            what the FSDP engine does with a model (raylet-c train explain --help)\n"
@@ -183,6 +185,8 @@ int main(int argc, char **argv)
 		return rc_stop_command(argc - 2, argv + 2);
 	if (strcmp(command, "info") == 0)
 		return rc_info_command(argc - 2, argv + 2);
+	if (strcmp(command, "top") == 0)
+		return rc_top_command(argc - 2, argv + 2);
 	if (strcmp(command, "health-check") == 0)
 		return rc_health_check_command(argc - 2, argv + 2);
 	return wrong_words("no such command: %s", command);

@@ -180,9 +180,13 @@ void rc_io_free(rc_daemon *n);
 /* stats.c */
 extern const rc_service rc_stats_services[];
 void rc_stats_write_debug(void *n);
+const char *rc_daemon_state_name(rc_daemon_state s);
 /* Fills m for the call of fn: resources, load and state of this node now. */
 void rc_stats_with_resources(rc_daemon *n, void (*fn)(void *arg, Rw__ResourcesData *m), void *arg);
 void rc_stats_push_view(rc_daemon *n);
+
+/* look.c: `raylet-c top` asks. False: another path. */
+bool rc_look_serve(rc_daemon *n, rc_request *r, const char *path, size_t path_n);
 
 /* memory.c */
 void rc_memory_check(void *n);

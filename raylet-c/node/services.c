@@ -43,6 +43,8 @@ void rc_services_serve(void *ctx, rc_request *r, const char *path, size_t path_n
 	}
 	if (method < 0 && rc_objects_serve_own(n->objects, r, path, path_n, bytes))
 		return;
+	if (method < 0 && rc_look_serve(n, r, path, path_n))
+		return;
 	if (method >= 0 && rc_objects_serve(n->objects, r, (rc_method)method, bytes))
 		return;
 	if (n->agent && rc_agent_serve(n->agent, r, method, path, path_n, bytes))

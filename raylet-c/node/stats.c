@@ -347,6 +347,12 @@ static void on_system_config(rc_daemon *n, rc_request *r, rc_view bytes)
 
 /* ---- debug_state.txt ---- */
 
+const char *rc_daemon_state_name(rc_daemon_state s)
+{
+	static const char *const names[] = { "connecting", "registering", "alive", "draining", "ending" };
+	return names[s];
+}
+
 typedef struct debug_write {
 	rc_daemon *node;
 	char *path;
@@ -377,7 +383,6 @@ static void debug_written(void *arg)
 
 void rc_stats_write_debug(void *arg)
 {
-	static const char *const names[] = { "connecting", "registering", "alive", "draining", "ending" };
 	rc_daemon *n = arg;
 	if (n->debug_writing || rc_daemon_ending(n))
 		return;
@@ -387,7 +392,7 @@ void rc_stats_write_debug(void *arg)
 	d->node = n;
 	d->path = rc_sprintf("%s/debug_state.txt", n->options.log_dir);
 	rc_buf_printf(&d->text, "NodeManager:\nNode ID: %s\nNode name: %s\nstate: %s\nup for: %llu s\nnodes alive: %zu\n", rc_id_to_hex(&n->node_id).s,
-	              *n->options.node_name ? n->options.node_name : n->options.node_ip_address, names[n->state],
+	              *n->options.node_name ? n->options.node_name : n->options.node_ip_address, rc_daemon_state_name(n->state),
 	              (unsigned long long)(rc_now_ms() - n->started_ms) / 1000, rc_gcs_nodes_alive(n->gcs));
 	rc_buf_str(&d->text, "\nResources:\n");
 	rc_resources_print(n->resources, &d->text);

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "raylet-c/cli/versions.h"
 
 #define FILE_PREFIX "transport-" /* transport.py writes <log_dir>/transport-PID: two lines, within and between */
+#define STEPS_PREFIX "steps-"    /* progress.py has <log_dir>/steps-PID: 8 bytes, little-endian */
 
 enum { MAX_FILES = 1024, MAX_KINDS = 32, LINE = 120 };
 
@@ -105,22 +107,28 @@ static void count(kind *kinds, size_t *n, const char *path)
 		kinds[(*n)++] = k;
 }
 
+/* The pid in a name that begins so; 0: another name. */
+static pid_t pid_of_name(const char *name, const char *prefix)
+{
+	size_t n = strlen(prefix);
+	char *end;
+	long pid = strncmp(name, prefix, n) == 0 ? strtol(name + n, &end, 10) : 0;
+	return pid > 1 && *end == '\0' ? (pid_t)pid : 0;
+}
+
 static void count_workers(const char *log_dir, kind *kinds, size_t *n)
 {
 	DIR *folder = opendir(log_dir);
 	struct dirent *e;
 	for (size_t files = 0; folder && files < MAX_FILES && (e = readdir(folder));) {
-		char *end;
-		if (strncmp(e->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0)
-			continue;
-		long pid = strtol(e->d_name + strlen(FILE_PREFIX), &end, 10);
-		if (pid <= 1 || *end)
+		pid_t told = pid_of_name(e->d_name, FILE_PREFIX), pid = told ? told : pid_of_name(e->d_name, STEPS_PREFIX);
+		if (!pid)
 			continue;
 		files++;
 		char *path = rc_sprintf("%s/%s", log_dir, e->d_name);
-		if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+		if (kill(pid, 0) != 0 && errno == ESRCH)
 			unlink(path);
-		else
+		else if (told)
 			count(kinds, n, path);
 		free(path);
 	}
@@ -139,4 +147,19 @@ void rc_train_metrics(const rc_train *t, rc_metrics *m)
 		rc_metrics_gauge(m, "train_transport_workers", "Workers by the transport that their NCCL or gloo says it uses", kinds[i].workers,
 		                 (const char *[]){ "Within", kinds[i].within, "Between", kinds[i].between, NULL });
 	free(kinds);
+}
+
+int64_t rc_train_steps(const rc_train *t, pid_t pid)
+{
+	char *path = rc_sprintf("%s/" STEPS_PREFIX "%d", t->log_dir, (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	uint8_t bytes[8] = { 0 };
+	uint64_t steps = 0;
+	bool whole = fd >= 0 && read(fd, bytes, sizeof(bytes)) == sizeof(bytes);
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	for (int i = 7; i >= 0; i--)
+		steps = steps << 8 | bytes[i];
+	return whole && steps <= INT64_MAX ? (int64_t)steps : -1;
 }

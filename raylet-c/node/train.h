@@ -7,6 +7,8 @@
 #ifndef RC_NODE_TRAIN_H
 #define RC_NODE_TRAIN_H
 
+#include <sys/types.h>
+
 #include "raylet-c/agent/metrics.h"
 #include "raylet-c/base/status.h"
 #include "raylet-c/doctor/choice.h"
@@ -30,5 +32,8 @@ void rc_train_label(const rc_train *t, rc_labels *labels);
 /* train_transport_configured {transport}: 1; train_transport_workers {within, between}: how many live workers use it. Files of
  * workers that are gone are removed. */
 void rc_train_metrics(const rc_train *t, rc_metrics *m);
+
+/* Steps that the optimizers of a train worker have made (python/raylet_c/train/progress.py); -1: it counts none. */
+int64_t rc_train_steps(const rc_train *t, pid_t pid);
 
 #endif

@@ -303,6 +303,13 @@ size_t rc_bundles_count(const rc_bundles *b)
 	return rc_map_count(b->by_id);
 }
 
+const rc_bundle *rc_bundles_next(const rc_bundles *b, size_t *i)
+{
+	rc_view key;
+	void *value;
+	return rc_map_next(b->by_id, i, &key, &value) ? value : NULL;
+}
+
 void rc_bundles_print(const rc_bundles *b, rc_buf *out)
 {
 	static const char *const states[] = { "prepared", "committed", "removed" };

@@ -68,6 +68,7 @@ void rc_bundle_unref(rc_bundles *b, rc_bundle *bundle);
 void rc_bundles_set_draining(rc_bundles *b, bool draining);
 
 size_t rc_bundles_count(const rc_bundles *b);
+const rc_bundle *rc_bundles_next(const rc_bundles *b, size_t *i); /* prepared and committed ones, in no order; *i begins with 0 */
 void rc_bundles_print(const rc_bundles *b, rc_buf *out);
 
 #endif

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from raylet_c import _train
 
+from . import progress
 from .host import pinned
 from .layout import RING_BUCKETS, RING_SLOTS, stays, up
 
@@ -123,6 +124,7 @@ class Model:
         self._counts_steps = bool(levels.keep or levels.way.secondary)
         if self._counts_steps:
             self._count_steps()
+        progress.begin()
 
     def __del__(self):
         for unit in self.__dict__.get("units", ()):
