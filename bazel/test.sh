@@ -74,7 +74,7 @@ bazel_tests() { # stage, options...
 }
 
 run_fuzzers() { # seconds
-	local targets target name log rc
+	local targets target
 	targets=$($bazel query 'filter("/?:fuzz_", kind("cc_binary rule", //raylet-c/...))' 2>/dev/null)
 	[ -n "$targets" ] || return 0
 	if ! nice bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} build --config=fuzz ${BAZEL_FLAGS:-} $targets >"$out/fuzz-build.log" 2>&1; then
@@ -84,24 +84,31 @@ run_fuzzers() { # seconds
 	fi
 	local bin
 	bin=$(bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} info --config=fuzz bazel-bin 2>/dev/null)
+	# Two at a time: each takes one core.
+	local running=0
 	for target in $targets; do
-		name=${target##*:fuzz_}
-		local folder=${target#//}
-		folder=${folder%%:*}
-		mkdir -p "$out/corpus/$name"
-		log=$out/fuzz-$name.log
-		local seeds=()
-		[ ! -d "$folder/fuzz/corpus/fuzz_$name" ] || seeds=("$folder/fuzz/corpus/fuzz_$name")
-		nice "$bin/$folder/fuzz_$name" -max_total_time="$1" -rss_limit_mb=2048 -artifact_prefix="$out/" -print_final_stats=1 \
-			"$out/corpus/$name" ${seeds[@]+"${seeds[@]}"} >"$log" 2>&1
-		rc=$?
-		if [ $rc = 0 ]; then
-			echo "ok - $name: $(sed -n 's/.*number_of_executed_units: *//p' "$log") inputs in $1 seconds" | tee -a "$out/fuzz.tap"
-		else
-			tail -n 30 "$log"
-			not_ok fuzz "$name ended with $rc; the input is in $out"
-		fi
+		run_fuzzer "$bin" "$target" "$1" &
+		running=$((running + 1))
+		[ $running -lt 2 ] || { wait -n; running=$((running - 1)); }
 	done
+	wait
+	cat "$out"/fuzz-*.line | tee "$out/fuzz.tap"
+}
+
+run_fuzzer() { # folder of programs, target, seconds
+	local name=${2##*:fuzz_} folder=${2#//} rc seeds=()
+	folder=${folder%%:*}
+	mkdir -p "$out/corpus/$name"
+	[ ! -d "$folder/fuzz/corpus/fuzz_$name" ] || seeds=("$folder/fuzz/corpus/fuzz_$name")
+	nice "$1/$folder/fuzz_$name" -max_total_time="$3" -rss_limit_mb=2048 -artifact_prefix="$out/" -print_final_stats=1 \
+		"$out/corpus/$name" ${seeds[@]+"${seeds[@]}"} >"$out/fuzz-$name.log" 2>&1
+	rc=$?
+	if [ $rc = 0 ]; then
+		echo "ok - $name: $(sed -n 's/.*number_of_executed_units: *//p' "$out/fuzz-$name.log") inputs in $3 seconds"
+	else
+		tail -n 30 "$out/fuzz-$name.log"
+		echo "not ok - $name ended with $rc; the input is in $out"
+	fi >"$out/fuzz-$name.line"
 }
 
 enabled=
@@ -186,23 +193,26 @@ agent() { # release, environment
 
 # The FSDP engine against torch's own, on CPU ranks of this host. What needs GPUs cannot run here.
 train() {
-	local test name
+	local test name part
 	$bazel build ${BAZEL_FLAGS:-} //train_backend/module:_train.abi3.so >>"$out/build.log" 2>&1
 	for test in tests/train/*_test.py; do
-		name=$(basename "$test" .py)
+		name=$(basename "$test" .py) part=()
 		case $name in
+		fsdp1_test | fsdp2_test | optim_test) # other numbers of ranks take as long again
+			[ "$mode" = --all ] || part=("2 ranks")
+			;;
 		# Short ones always; the rest needs Ray, packages that the environment lacks, or minutes more.
-		comm_test | faults_test | fsdp1_test | fsdp2_test | optim_test | schedule_test) ;;
+		comm_test | faults_test | schedule_test) ;;
 		ray_test) continue ;; # has a stage of its own
 		*) [ "$mode" = --all ] || continue ;;
 		esac
 		local began=$SECONDS
-		RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" HOME="$out/home" nice .venv-2.60.0/bin/python "$test" >"$out/train-$name.tap" 2>&1
+		RAYLET_C_MODULE="$root/bazel-bin/train_backend/module" HOME="$out/home" nice .venv-2.60.0/bin/python "$test" ${part[@]+"${part[@]}"} >"$out/train-$name.tap" 2>&1
 		case $? in
 		0 | 1) ;;
 		*) not_ok "train-$name" "$test ended with an error" ;;
 		esac
-		echo "# $name: $((SECONDS - began)) s"
+		echo "# $name${part:+, only $part}: $((SECONDS - began)) s"
 		grep -v '^ok' "$out/train-$name.tap"
 	done
 	if [ "$mode" = --all ]; then
