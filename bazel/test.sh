@@ -3,7 +3,7 @@
 #
 #   bazel/test.sh          unit tests, the same under ASan + UBSan and under TSan, training on CPU ranks against torch's own FSDP,
 #                          ten seconds of each fuzz target, and 25 of the acceptance cases and one field report on each Ray
-#                          release: 16 minutes on two cores
+#                          release: 20 minutes on two cores
 #   bazel/test.sh --fast   the unit tests of the product build only: the inner loop
 #   bazel/test.sh --all    everything: a minute of each fuzz target, all acceptance cases and the field reports on each release,
 #                          pods of KubeRay in namespaces, the image recipe: two hours on two cores
