@@ -31,10 +31,16 @@ while [ $# -gt 0 ]; do
 		[ -n "$only" ] || { echo "test.sh: --stage wants names (see --help)" >&2; exit 2; }
 		shift
 		;;
-	-h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+	-h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$root/bazel/test.sh"; exit 0 ;;
 	*) echo "test.sh: no such option: $1 (see --help)" >&2; exit 2 ;;
 	esac
 	shift
+done
+for name in ${only//,/ }; do
+	case $mode,$name in
+	--all,*) ;;
+	*,link | *,train-ray | *,agent) echo "test.sh: stage $name is one of --all's (see --help)" >&2; exit 2 ;;
+	esac
 done
 
 # Short cases that between them touch every part of a node.
@@ -75,8 +81,8 @@ bazel_tests() { # stage, options...
 
 run_fuzzers() { # seconds
 	local targets target
-	targets=$($bazel query 'filter("/?:fuzz_", kind("cc_binary rule", //raylet-c/...))' 2>/dev/null)
-	[ -n "$targets" ] || return 0
+	targets=$($bazel query 'filter("/?:fuzz_", kind("cc_binary rule", //raylet-c/...))' 2>"$out/fuzz-query.log")
+	[ -n "$targets" ] || { tail -n 5 "$out/fuzz-query.log"; not_ok fuzz "no fuzz target is found"; return; }
 	if ! nice bazel --output_base="$fuzz_base" ${BAZEL_STARTUP:-} build --config=fuzz ${BAZEL_FLAGS:-} $targets >"$out/fuzz-build.log" 2>&1; then
 		tail -n 30 "$out/fuzz-build.log"
 		not_ok fuzz "the fuzz targets do not build"
@@ -92,7 +98,9 @@ run_fuzzers() { # seconds
 		[ $running -lt 2 ] || { wait -n; running=$((running - 1)); }
 	done
 	wait
-	cat "$out"/fuzz-*.line | tee "$out/fuzz.tap"
+	for target in $targets; do
+		cat "$out/fuzz-${target##*:fuzz_}.line" || echo "not ok - ${target##*:fuzz_} left no result"
+	done | tee "$out/fuzz.tap"
 }
 
 run_fuzzer() { # folder of programs, target, seconds

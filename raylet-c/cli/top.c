@@ -1,9 +1,10 @@
 /* See top.h. The terminal is put into cbreak mode on the alternate screen, and back on every way out: q, SIGINT, SIGTERM, SIGHUP,
- * SIGTSTP (until SIGCONT). A picture is written when it differs from the one before. */
+ * SIGQUIT, SIGTSTP (until SIGCONT). A picture is written when it differs from the one before. */
 #define _GNU_SOURCE
 #include "raylet-c/cli/top.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 #include "raylet-c/cli/top_model.h"
 #include "raylet-c/cli/words.h"
 
-enum { ONCE_MS = 500, LEAST_WIDTH = 20, LEAST_HEIGHT = 4, PLAIN_WIDTH = 200 };
+enum { ONCE_MS = 500, PLAIN_WIDTH = 200 };
 
 static const char help[] =
 	"raylet-c top [--interval SECONDS] [--sort cpu|memory] [--once] [--json]\n"
@@ -69,7 +70,7 @@ static void enter_screen(top *t)
 	raw.c_cc[VMIN] = 0;
 	raw.c_cc[VTIME] = 0;
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-	put_text("\033[?1049h\033[?25l");
+	put_text("\033[?1049h\033[?25l\033[?7l"); /* no wrapping: wide characters take two columns */
 	t->in_screen = true;
 	rc_buf_free(&t->shown);
 }
@@ -78,7 +79,7 @@ static void leave_screen(top *t)
 {
 	if (!t->in_screen)
 		return;
-	put_text("\033[?25h\033[?1049l");
+	put_text("\033[?7h\033[?25h\033[?1049l");
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
 	t->in_screen = false;
 }
@@ -89,11 +90,21 @@ static void measure(top *t)
 
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) != 0 || !w.ws_col || !w.ws_row)
 		w = (struct winsize){ .ws_col = 80, .ws_row = 24 };
-	t->view.width = w.ws_col > LEAST_WIDTH ? w.ws_col : LEAST_WIDTH;
-	t->view.height = w.ws_row > LEAST_HEIGHT ? w.ws_row : LEAST_HEIGHT;
+	t->view.width = w.ws_col;
+	t->view.height = w.ws_row;
 }
 
-/* Each line clears what stood behind it, the last one what stood below; no newline behind the last, which would scroll. */
+static unsigned count_lines(const rc_buf *text)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < text->n; i++)
+		n += text->p[i] == '\n';
+	return n;
+}
+
+/* Each line is cleared before it is written (behind one of full width its last column would go), what stood below at the end; no newline
+ * behind the last, which would scroll. */
 static void draw(top *t)
 {
 	rc_buf text = { 0 }, out = { 0 };
@@ -111,14 +122,14 @@ static void draw(top *t)
 		rc_buf_free(&text);
 		return;
 	}
-	rc_buf_str(&out, "\033[H");
+	rc_buf_str(&out, "\033[H\033[K");
 	for (size_t i = 0; i < text.n; i++) {
 		if (text.p[i] != '\n')
 			rc_buf_add(&out, &text.p[i], 1);
-		else
-			rc_buf_str(&out, i + 1 < text.n ? "\033[K\r\n" : "\033[K");
+		else if (i + 1 < text.n)
+			rc_buf_str(&out, "\r\n\033[K");
 	}
-	rc_buf_str(&out, "\033[J");
+	rc_buf_str(&out, count_lines(&text) < t->view.height ? "\r\n\033[J\033[m" : "\033[m");
 	put(out.p, out.n);
 	rc_buf_free(&out);
 	rc_buf_free(&t->shown);
@@ -217,6 +228,24 @@ static void on_keys(void *arg, int events)
 	draw(t);
 }
 
+/* As the default does it: stops where a shell can go on with it, nothing where none can. */
+static void stop_for_a_while(top *t)
+{
+	struct sigaction ours, standard = { .sa_handler = SIG_DFL };
+
+	leave_screen(t);
+	sigaction(SIGTSTP, &standard, &ours);
+	raise(SIGTSTP);
+	sigaction(SIGTSTP, &ours, NULL);
+}
+
+static void go_on(top *t)
+{
+	enter_screen(t);
+	measure(t);
+	draw(t);
+}
+
 static void on_signal(void *arg, int signum)
 {
 	top *t = arg;
@@ -228,13 +257,11 @@ static void on_signal(void *arg, int signum)
 		draw(t);
 		return;
 	case SIGTSTP:
-		leave_screen(t);
-		raise(SIGSTOP);
+		stop_for_a_while(t);
+		go_on(t);
 		return;
 	case SIGCONT:
-		enter_screen(t);
-		measure(t);
-		draw(t);
+		go_on(t);
 		return;
 	default:
 		rc_loop_stop(t->loop);
@@ -243,10 +270,12 @@ static void on_signal(void *arg, int signum)
 
 static void run_live(top *t, uint64_t interval_ms)
 {
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH };
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH };
 	rc_timer *timer = rc_timer_start(t->loop, 0, interval_ms, look, t);
+	int flags = fcntl(STDIN_FILENO, F_GETFL);
 	rc_watch *keys = rc_watch_start(t->loop, STDIN_FILENO, RC_READABLE, on_keys, t);
 
+	fcntl(STDIN_FILENO, F_SETFL, flags); /* the loop made it non-blocking, for the shell and stdout too; VMIN 0 is enough */
 	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
 		rc_signal_start(t->loop, signals[i], on_signal, t);
 	t->view.colors = true;

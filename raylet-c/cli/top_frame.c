@@ -115,9 +115,9 @@ static void line(frame *f, const char *format, ...)
 /* "[||||      ]" for a share of a whole. */
 static const char *bar_text(char *to, double part, double whole)
 {
-	int n = whole > 0 ? (int)(part / whole * BAR + 0.5) : 0;
+	double share = whole > 0 && part > 0 ? part / whole : 0;
+	int n = (int)((share < 1 ? share : 1) * BAR + 0.5);
 
-	n = n < 0 ? 0 : n > BAR ? BAR : n;
 	to[0] = '[';
 	memset(to + 1, '|', (size_t)n);
 	memset(to + 1 + n, ' ', (size_t)(BAR - n));
@@ -278,6 +278,10 @@ static void processes(frame *f, json_t *nodes)
 	n = collect(nodes, &rows);
 	if (n)
 		qsort_r(rows, n, sizeof *rows, compare, &v->sort);
+	if (v->height && f->lines >= v->height) { /* no room for the table */
+		free(rows);
+		return;
+	}
 	color(f, "\033[7m");
 	line(f, "%-*s", v->colors ? (int)v->width : 0, "    PID NODE       CPU%      MEM  STATE             FOR  ASKED FOR            COMMAND");
 	if (v->colors) { /* the end of the sequence goes before the line's end */

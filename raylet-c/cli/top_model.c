@@ -274,8 +274,10 @@ static void on_answer(void *arg, int status, rc_view reply, const char *detail)
 			merge(a, reply);
 		} else {
 			set_text(a->node, "error", status == RC_RPC_UNIMPLEMENTED ? "an older raylet-c, which tells nothing" : detail);
-			if (status == RC_RPC_UNAVAILABLE)
+			if (status == RC_RPC_UNAVAILABLE) {
 				a->known->port = 0;
+				snprintf(a->known->error, sizeof a->known->error, "%.400s", detail);
+			}
 		}
 	}
 	json_decref(a->node);
@@ -298,18 +300,38 @@ static void on_node(void *arg, const rc_head_facts *head, const Rw__GcsNodeInfo 
 	snprintf(k->release, sizeof k->release, "%s", head->release);
 }
 
-static void ask_head(rc_top_model *m, known *k, const char *address)
+/* Each head once in HEAD_AGAIN_MS, for all its nodes whose port is not known. */
+static void ask_heads(rc_top_model *m, const rc_node_here *here, size_t n)
 {
-	uint64_t now = rc_now_ms();
-	rc_error error;
+	for (size_t i = 0; i < n; i++) {
+		known *k = rc_map_get(m->nodes, rc_view_str(here[i].node_id));
+		uint64_t now = rc_now_ms();
+		rc_error error;
+		bool answered;
 
-	if (k->port || (k->asked_head_ms && now - k->asked_head_ms < HEAD_AGAIN_MS))
-		return;
-	k->asked_head_ms = now;
-	if (rc_head_nodes(address, HEAD_MS, on_node, m, &error) < 0)
-		snprintf(k->error, sizeof k->error, "its port is not known: %s", error.text);
-	else if (!k->port)
-		snprintf(k->error, sizeof k->error, "its head does not have it as alive");
+		if (!here[i].ours || k->port || (k->asked_head_ms && now - k->asked_head_ms < HEAD_AGAIN_MS))
+			continue;
+		answered = rc_head_nodes(here[i].gcs_address, HEAD_MS, on_node, m, &error) == 0;
+		for (size_t j = i; j < n; j++) {
+			k = rc_map_get(m->nodes, rc_view_str(here[j].node_id));
+			if (strcmp(here[j].gcs_address, here[i].gcs_address) != 0 || k->port)
+				continue;
+			k->asked_head_ms = now;
+			snprintf(k->error, sizeof k->error, "its port is not known: %.380s",
+			         answered ? "its head does not have it as alive" : error.text);
+		}
+	}
+}
+
+static void meet(rc_top_model *m, const char *node_id)
+{
+	known *k = rc_map_get(m->nodes, rc_view_str(node_id));
+
+	if (!k) {
+		k = rc_alloc(sizeof *k);
+		rc_map_put(m->nodes, rc_view_str(node_id), k);
+	}
+	k->here = true;
 }
 
 static void begin_node(rc_top_model *m, const rc_node_here *h)
@@ -319,11 +341,6 @@ static void begin_node(rc_top_model *m, const rc_node_here *h)
 	char address[80];
 	asked *a;
 
-	if (!k) {
-		k = rc_alloc(sizeof *k);
-		rc_map_put(m->nodes, rc_view_str(h->node_id), k);
-	}
-	k->here = true;
 	set_text(o, "node_id", h->node_id);
 	set_text(o, "address", h->ip);
 	set_text(o, "gcs_address", h->gcs_address);
@@ -332,7 +349,6 @@ static void begin_node(rc_top_model *m, const rc_node_here *h)
 	json_array_append_new(json_object_get(m->all, "nodes"), o);
 	if (!h->ours)
 		return;
-	ask_head(m, k, h->gcs_address);
 	if (!k->port) {
 		set_text(o, "error", k->error);
 		return;
@@ -377,12 +393,16 @@ bool rc_top_model_look(rc_top_model *m, rc_top_model_fn fn, void *arg)
 	m->arg = arg;
 	(void)gethostname(host, sizeof host - 1);
 	(void)getloadavg(load, 3);
-	m->all = json_pack("{s:s, s:[f,f,f], s:[]}", "host", host, "load", load[0], load[1], load[2], "nodes");
+	m->all = json_pack("{s:[f,f,f], s:[]}", "load", load[0], load[1], load[2], "nodes");
+	set_text(m->all, "host", host);
 	while (rc_map_next(m->nodes, &i, NULL, &value))
 		((known *)value)->here = false;
 	m->open = 1; /* ours */
 	if (rc_nodes_here("/proc", &here, &n, &error) != 0)
 		set_text(m->all, "error", error.text);
+	for (i = 0; i < n; i++)
+		meet(m, here[i].node_id);
+	ask_heads(m, here, n);
 	for (i = 0; i < n; i++)
 		begin_node(m, &here[i]);
 	if (here)

@@ -21,8 +21,8 @@ typedef void (*rc_top_model_fn)(void *arg, json_t *all); /* borrowed */
 /* NULL: the environment's TLS or token settings cannot be used. */
 rc_top_model *rc_top_model_create(rc_loop *loop, rc_error *error);
 void rc_top_model_destroy(rc_top_model *m); /* NULL is fine; a round under way is given up */
-/* A round: fn is called once, within about a second (a node whose port is not known yet costs its head's answer, 2 s at most, once
- * in 10 s). While one is under way another is not begun: false. */
+/* A round: fn is called once, within about a second (a head whose nodes' ports are not known yet is waited for, 3 s at most, once in
+ * 10 s; the loop stands still meanwhile). While one is under way another is not begun: false. */
 bool rc_top_model_look(rc_top_model *m, rc_top_model_fn fn, void *arg);
 
 #endif

@@ -94,10 +94,13 @@ static bool take_line(FILE *f, char line[LINE])
 static void count(kind *kinds, size_t *n, const char *path)
 {
 	kind k = { .workers = 1 };
-	FILE *f = fopen(path, "re");
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* workers write there: no FIFO may hold the loop */
+	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
 	bool whole = f && take_line(f, k.within) && take_line(f, k.between);
 	if (f)
 		fclose(f);
+	else if (fd >= 0)
+		close(fd);
 	for (size_t i = 0; whole && i < *n; i++)
 		if (strcmp(kinds[i].within, k.within) == 0 && strcmp(kinds[i].between, k.between) == 0) {
 			kinds[i].workers++;
@@ -162,4 +165,14 @@ int64_t rc_train_steps(const rc_train *t, pid_t pid)
 	for (int i = 7; i >= 0; i--)
 		steps = steps << 8 | bytes[i];
 	return whole && steps <= INT64_MAX ? (int64_t)steps : -1;
+}
+
+void rc_train_worker_gone(const rc_train *t, pid_t pid)
+{
+	static const char *const prefixes[] = { FILE_PREFIX, STEPS_PREFIX };
+	for (int i = 0; i < 2 && t->log_dir && pid > 0; i++) {
+		char *path = rc_sprintf("%s/%s%d", t->log_dir, prefixes[i], (int)pid);
+		unlink(path);
+		free(path);
+	}
 }

@@ -35,5 +35,7 @@ void rc_train_metrics(const rc_train *t, rc_metrics *m);
 
 /* Steps that the optimizers of a train worker have made (python/raylet_c/train/progress.py); -1: it counts none. */
 int64_t rc_train_steps(const rc_train *t, pid_t pid);
+/* Removes what a worker wrote of itself. */
+void rc_train_worker_gone(const rc_train *t, pid_t pid);
 
 #endif

@@ -244,6 +244,7 @@ void rc_worker_end(rc_daemon *n, rc_worker *w, bool force, rc_enum exit_type, co
 static void worker_died(void *ctx, rc_worker *w, const char *text)
 {
 	rc_daemon *n = ctx;
+	rc_train_worker_gone(&n->train, w->pid);
 	rc_client *c = w->conn;
 	if (!rc_worker_note_of(w)->end.known) {
 		char *detail = rc_sprintf("Worker unexpectedly exits with a connection error code 2. End of file. Its process ended with %s. There "

@@ -182,8 +182,11 @@ class Target:
         self.runs_a_task()
         # Idle workers are kept, and may have been on their way when the first count was taken: each has its connections.
         limit = lambda: self.descriptors + spare + 6 * len(self.node.of("worker"))  # noqa: E731
-        wait_for(lambda: self.count() <= limit(), 20, f"descriptors go back: {self.count()} are open, {self.descriptors} were before, "
-                 f"with {len(self.node.of('worker'))} workers: {self.open_now()}")
+        try:
+            wait_for(lambda: self.count() <= limit(), 20, "descriptors go back")
+        except _field.Wrong as e:
+            raise _field.Wrong(f"{e}: {self.count()} are open, {self.descriptors} were before, with {len(self.node.of('worker'))} workers: "
+                               f"{self.open_now()}") from None
         grown = self.rss() - self.memory
         note(f"memory grew by {grown >> 20} MiB, log by {len(self.log())} bytes")
         expect(grown < MEMORY_GROWTH, f"the daemon's memory grew by {grown >> 20} MiB")

@@ -69,6 +69,9 @@ def figures(f: Field):
     note(text)
 
 
+END = "\x1b[m"  # of a picture
+
+
 class Terminal:
     """The command in a terminal of its own; what it wrote is in .text."""
 
@@ -79,7 +82,7 @@ class Terminal:
         self.text = ""
         env = f.environment({"TERM": "xterm"})
         self.process = subprocess.Popen([f.raylet_c, "top", *words], stdin=self.slave, stdout=self.slave, stderr=subprocess.PIPE, env=env,
-                                        start_new_session=True)
+                                        process_group=0)  # not orphaned: SIGTSTP stops it
 
     def size(self, rows, columns):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -106,14 +109,15 @@ class Terminal:
         """The exit status, once the last output was read and the terminal is as before."""
         wait_for(lambda: self.read(0.1) or self.process.poll() is not None, seconds, "it ends")
         self.read(0.5)
-        expect(self.text.endswith("\x1b[?25h\x1b[?1049l"), f"the screen is not given back: {self.text[-200:]!r}")
+        expect(self.text.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l"), f"the screen is not given back: {self.text[-200:]!r}")
         expect(termios.tcgetattr(self.slave) == self.before, "the terminal's settings are not given back")
+        expect(not fcntl.fcntl(self.slave, fcntl.F_GETFL) & os.O_NONBLOCK, "the terminal is left non-blocking")
         return self.process.returncode
 
 
 def frame(text):
     """The last whole picture, as lines without sequences."""
-    last = [p for p in text.split("\x1b[H") if p.endswith("\x1b[J")][-1]
+    last = [p for p in text.split("\x1b[H") if p.endswith(END)][-1]
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in last.replace("\r", "").split("\n")]
 
 
@@ -122,19 +126,19 @@ def terminal(f: Field):
     _, pid, _ = at_work(f)
     t = Terminal(f)
     row = re.compile(rf"^ *{pid} .*ray::Sleeper", re.M)
-    shows = lambda text: "\x1b[J" in text and row.search("\n".join(frame(text)))  # noqa: E731
+    shows = lambda text: END in text and row.search("\n".join(frame(text)))  # noqa: E731
     t.until(shows, 30, "the actor's line")
     t.key(b"h")
     t.until(lambda text: "sort by memory" in text, 10, "the help")
     t.key(b"h")
     t.until(shows, 10, "the actor's line again")
     t.key(b"\x1b[B" * 50)  # past the end
-    t.until(lambda text: "\x1b[J" in text, 10, "a picture that was scrolled")
+    t.until(lambda text: END in text, 10, "a picture that was scrolled")
     t.key(b"g")
     t.until(shows, 10, "the top again")
     t.size(9, 40)
     t.signal(signal.SIGWINCH)
-    small = lambda text: "\x1b[J" in text and len(frame(text)) <= 9  # noqa: E731
+    small = lambda text: END in text and len(frame(text)) <= 9  # noqa: E731
     t.until(small, 10, "a small picture")
     expect(max(map(len, frame(t.text))) <= 40, f"{frame(t.text)}")
     t.size(30, 120)
@@ -146,7 +150,7 @@ def terminal(f: Field):
     t.until(shows, 10, "the actor's line after SIGCONT")
     t.key(b"q")
     expect(t.ended() == 0, f"{t.process.returncode}")
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         t = Terminal(f, "--interval", "0.2")
         t.until(shows, 30, "the actor's line")
         t.process.send_signal(number)

@@ -1,11 +1,10 @@
 """How many steps optimizers of this process have made, where the node can read it: for `raylet-c top`.
 
-The daemon names a folder (transport.py); in it the file steps-PID has the number, 8 bytes, little-endian, mapped into this process: a step
-costs a store. It is begun when the first model comes onto the engine, and removed by the daemon when the process is gone. With several
-optimizers each of their steps counts.
+The daemon names a folder (transport.py); in it the file steps-PID has the number, 8 bytes, little-endian: a step costs a write of them (a
+mapping would be a SIGBUS where the disk is full). It is begun when the first model comes onto the engine, and removed by the daemon when the
+process is gone. With several optimizers each of their steps counts.
 """
 import logging
-import mmap
 import os
 import struct
 
@@ -26,11 +25,6 @@ def begin() -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         fd = os.open(os.path.join(folder, "steps-%d" % os.getpid()), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.ftruncate(fd, 8)
-            shown = mmap.mmap(fd, 8)
-        finally:
-            os.close(fd)
     except (OSError, ImportError) as error:
         log.info("steps are not counted: %s", error)
         return
@@ -40,6 +34,9 @@ def begin() -> None:
         nonlocal steps
         if os.getpid() == pid:  # not in a fork of this process
             steps += 1
-            struct.pack_into("<Q", shown, 0, steps)
+            try:
+                os.pwrite(fd, struct.pack("<Q", steps), 0)
+            except OSError:
+                pass  # a full disk: the number stays behind
 
     register_optimizer_step_post_hook(stepped)

@@ -54,8 +54,14 @@ static void fits(void)
 {
 	for (unsigned width = 1; width < 140; width += 7)
 		for (unsigned height = 1; height < 14; height++) {
-			rc_top_view view = { .width = width, .height = height };
+			rc_top_view view = { .width = width, .height = height }, colored = { .width = width, .height = height, .colors = true };
 			unsigned lines = 0, column = 0;
+			const char *last;
+
+			draw(good, &colored); /* ends with a whole line, the table's head with its sequences or without them */
+			last = strrchr(rc_buf_cstr(&drawn), '\033');
+			CHECK(drawn.p[drawn.n - 1] == '\n');
+			CHECK(!last || strncmp(last, "\033[0m\n", 5) == 0);
 
 			for (const char *p = draw(good, &view); *p; p++) {
 				column = *p == '\n' ? 0 : column + 1;
