@@ -117,7 +117,7 @@ class Terminal:
 
 def frame(text):
     """The last whole picture, as lines without sequences."""
-    last = [p for p in text.split("\x1b[H") if p.endswith(END)][-1]
+    last = [p.split(END)[0] for p in text.split("\x1b[H") if END in p][-1]
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in last.replace("\r", "").split("\n")]
 
 
