@@ -87,14 +87,13 @@ static json_t *workers(rc_daemon *n, size_t *ret_n)
 
 static json_t *bundles(rc_daemon *n)
 {
-	static const char *const states[] = { "prepared", "committed", "removed" };
 	json_t *list = json_array();
 	const rc_bundle *b;
 	for (size_t i = 0, k = 0; k < RC_LOOK_MOST && (b = rc_bundles_next(n->bundles, &i)); k++) {
 		json_t *o = json_object();
 		set_text(o, "group", rc_id_to_hex(&b->id.group).s);
 		json_object_set_new(o, "index", json_integer(b->id.index));
-		set_text(o, "state", states[b->state]);
+		set_text(o, "state", rc_bundle_state_name(b->state));
 		set_int(o, "leases", b->users);
 		json_object_set_new(o, "resources", amounts(&b->resources));
 		json_array_append_new(list, o);

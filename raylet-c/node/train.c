@@ -91,10 +91,16 @@ static bool take_line(FILE *f, char line[LINE])
 	return true;
 }
 
+/* A file that workers write: no FIFO may hold the loop, no link leads out of the folder. */
+static int open_of_worker(const char *path)
+{
+	return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
 static void count(kind *kinds, size_t *n, const char *path)
 {
 	kind k = { .workers = 1 };
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* workers write there: no FIFO may hold the loop */
+	int fd = open_of_worker(path);
 	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
 	bool whole = f && take_line(f, k.within) && take_line(f, k.between);
 	if (f)
@@ -155,7 +161,7 @@ void rc_train_metrics(const rc_train *t, rc_metrics *m)
 int64_t rc_train_steps(const rc_train *t, pid_t pid)
 {
 	char *path = rc_sprintf("%s/" STEPS_PREFIX "%d", t->log_dir, (int)pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = open_of_worker(path);
 	uint8_t bytes[8] = { 0 };
 	uint64_t steps = 0;
 	bool whole = fd >= 0 && read(fd, bytes, sizeof(bytes)) == sizeof(bytes);

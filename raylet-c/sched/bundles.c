@@ -310,15 +310,18 @@ const rc_bundle *rc_bundles_next(const rc_bundles *b, size_t *i)
 	return rc_map_next(b->by_id, i, &key, &value) ? value : NULL;
 }
 
+const char *rc_bundle_state_name(rc_bundle_state s)
+{
+	static const char *const names[] = { "prepared", "committed", "removed" };
+	return names[s];
+}
+
 void rc_bundles_print(const rc_bundles *b, rc_buf *out)
 {
-	static const char *const states[] = { "prepared", "committed", "removed" };
-	rc_view key;
-	void *value;
+	const rc_bundle *p;
 	rc_buf_printf(out, "bundles: %zu, removed and still held: %zu\n", rc_bundles_count(b), b->n_removed);
-	for (size_t i = 0; rc_map_next(b->by_id, &i, &key, &value);) {
-		const rc_bundle *p = value;
-		rc_buf_printf(out, "  %s %d: %s, %zu leases, ", rc_id_to_hex(&p->id.group).s, p->id.index, states[p->state], p->users);
+	for (size_t i = 0; (p = rc_bundles_next(b, &i));) {
+		rc_buf_printf(out, "  %s %d: %s, %zu leases, ", rc_id_to_hex(&p->id.group).s, p->id.index, rc_bundle_state_name(p->state), p->users);
 		rc_amounts_print(&p->resources, out);
 		rc_buf_str(out, "\n");
 	}

@@ -22,6 +22,8 @@ typedef struct rc_bundle_id {
 
 typedef enum rc_bundle_state { RC_BUNDLE_PREPARED, RC_BUNDLE_COMMITTED, RC_BUNDLE_REMOVED } rc_bundle_state;
 
+const char *rc_bundle_state_name(rc_bundle_state s); /* for logs and listings */
+
 typedef struct rc_bundle { /* read only outside bundles.c */
 	rc_bundle_id id;
 	rc_bundle_state state;
